@@ -1,0 +1,23 @@
+"""The only place that reads a clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Elapsed time of this process. What time it *is* comes from the store, never from the host."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+        ...
+
+
+class SystemClock:
+    """The clock of the running machine."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()

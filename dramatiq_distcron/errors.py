@@ -1,0 +1,67 @@
+"""The exception tree. Every message says what is wrong, why, and what to do next."""
+
+from __future__ import annotations
+
+from dramatiq.errors import BrokerConnectionError
+from dramatiq.middleware import MiddlewareError
+
+__all__ = [
+    "ConfigurationError",
+    "ConflictError",
+    "DistCronError",
+    "InvalidCronExpression",
+    "NotFoundError",
+    "ScheduleError",
+    "ServerError",
+    "StoreRefused",
+    "StoreUnavailable",
+]
+
+
+class DistCronError(Exception):
+    """Base class of every error this package raises on purpose."""
+
+
+# MiddlewareError is the one class Dramatiq lets out of a hook: anything else raised while an actor is being
+# declared would be logged, swallowed, and the bad schedule would surface at 03:00.
+class ConfigurationError(DistCronError, MiddlewareError, ValueError):
+    """A setting, a schedule or an option that cannot be used as given."""
+
+
+class ScheduleError(ConfigurationError):
+    """A schedule that cannot be used: bad zone, bad option, never fires."""
+
+
+class InvalidCronExpression(ScheduleError):
+    """A cron expression that is not accepted.
+
+    Every expression that is refused is refused with this class, whatever is wrong with it.
+    """
+
+
+class ConflictError(ConfigurationError):
+    """Two settings that exclude each other: names, brokers, middlewares, code bases."""
+
+
+class NotFoundError(DistCronError, LookupError):
+    """A schedule, message or letter of that name or id does not exist."""
+
+
+class ServerError(DistCronError):
+    """An embedded server could not be found or did not start."""
+
+
+class StoreUnavailable(DistCronError):
+    """The store did not answer, so what became of the request is not known: ask, don't assume."""
+
+
+class StoreRefused(DistCronError):
+    """The store answered, and the answer is no: missing right, wrong type, out of memory."""
+
+
+class SettlePostponed(MiddlewareError, BrokerConnectionError):
+    """The end of a delivery could not be recorded; the worker keeps the message and asks again.
+
+    Both parents are needed: ``MiddlewareError`` lets it out of the hook, ``BrokerConnectionError`` makes the
+    worker's own loop repeat the hook instead of acknowledging the message.
+    """
