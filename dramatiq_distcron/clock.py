@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "SystemClock", "wall_ms"]
 
 
 class Clock(Protocol):
@@ -21,3 +21,8 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+def wall_ms() -> int:
+    """The host's wall clock in UTC ms: the clock of a store that lives in this process."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,109 @@
+"""Which store and which publisher serve a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dramatiq.brokers.stub import StubBroker
+
+from .clock import wall_ms
+from .errors import ConflictError
+from .publishing import Publisher, RedisPublisher, StubPublisher
+from .store.memory import MemoryStore
+from .store.redis import Connection, Keys, RedisStore
+
+if TYPE_CHECKING:
+    from dramatiq import Broker
+
+    from .config import Settings
+    from .store.base import Store
+
+__all__ = ["Backend", "memory_store", "open_backend", "redis_store"]
+
+#: The longest wait for an answer, as a part of the lease: a beat must notice in time that it is cut off.
+_PATIENCE = 0.5
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What serves one broker. ``where`` is the store's address for messages."""
+
+    store: Store
+    publisher: Publisher
+    namespace: str
+
+    @property
+    def where(self) -> str:
+        return str(getattr(self.store, "where", "memory"))
+
+
+def open_backend(broker: Broker, settings: Settings) -> Backend:
+    """The backend of ``broker``; connects to nothing yet.
+
+    Raises:
+      ConflictError: this version cannot serve the broker.
+    """
+    if isinstance(broker, StubBroker):
+        return Backend(memory_store(broker, settings), StubPublisher(broker), "dramatiq")
+    if not _is_redis_broker(broker):
+        raise ConflictError(
+            f"{type(broker).__name__} cannot be served: a tick and its message are written in one step in Redis, "
+            "so the broker must be dramatiq.brokers.redis.RedisBroker (or StubBroker in tests)."
+        )
+    redis_broker: Any = broker
+    connection = Connection.from_client(redis_broker.client)
+    _refuse_other_redis(connection, settings)
+    source = redis_broker.scripts["dispatch"].script
+    namespace = _namespace(redis_broker, settings)
+    store = redis_store(connection, namespace, settings, source.decode() if isinstance(source, bytes) else source)
+    return Backend(store, RedisPublisher(broker, settings.app), namespace)
+
+
+def redis_store(connection: Connection, namespace: str, settings: Settings, dispatch: str = "") -> RedisStore:
+    """The store of one app at ``connection``. Without ``dispatch`` it can put no message into a queue."""
+    return RedisStore(
+        connection,
+        Keys(namespace, settings.app),
+        dispatch=dispatch,
+        timeout=settings.lease_ttl / 1000 * _PATIENCE,
+        history_size=settings.history_size,
+    )
+
+
+def memory_store(broker: StubBroker, settings: Settings, now: Callable[[], int] = wall_ms) -> MemoryStore:
+    """A store in memory that puts messages on the queues of ``broker``."""
+
+    def dispatch(call: Sequence[Any]) -> None:
+        queue, data = call
+        broker.queues[queue].put(data)
+
+    return MemoryStore(now, dispatch, history_size=settings.history_size)
+
+
+def _is_redis_broker(broker: Broker) -> bool:
+    return "dispatch" in getattr(broker, "scripts", {}) and hasattr(broker, "client") and hasattr(broker, "namespace")
+
+
+def _namespace(broker: Any, settings: Settings) -> str:
+    if settings.namespace not in (None, broker.namespace):
+        raise ConflictError(
+            f"DistCron(namespace={settings.namespace!r}) differs from the broker's namespace {broker.namespace!r}. "
+            "With a Redis broker leave it out: the state must be where the queues are."
+        )
+    return str(broker.namespace)
+
+
+def _refuse_other_redis(connection: Connection, settings: Settings) -> None:
+    if settings.redis is None:
+        return
+    if isinstance(settings.redis, str):
+        other = Connection.from_url(settings.redis)
+    else:
+        other = Connection.from_client(settings.redis)
+    if other.where != connection.where:
+        raise ConflictError(
+            f"DistCron(redis=...) is {other.where} and the broker is on {connection.where}: a tick and its message "
+            "are written in one step, so both must be on the same Redis. Leave redis= out."
+        )

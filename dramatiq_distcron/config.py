@@ -1,0 +1,141 @@
+"""The validated settings of the middleware."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .durations import Duration, milliseconds
+from .errors import ConfigurationError
+from .policies import Policy, PolicyOptions, checked_policy
+from .suggestions import refuse_unknown
+from .zones import load_zone
+
+if TYPE_CHECKING:
+    import redis
+
+__all__ = ["DistCronOptions", "RedisSource", "Settings", "checked_lease_ttl"]
+
+#: Where Redis is: a URL or a client whose settings are taken over.
+RedisSource: TypeAlias = "str | redis.Redis"
+
+#: A third of the lease must be enough for a renewal over a slow network.
+_SHORTEST_LEASE = 500
+
+_POLICIES = frozenset(PolicyOptions.__annotations__)
+_APP = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class DistCronOptions(PolicyOptions, total=False):
+    """The options of ``DistCron``, described there."""
+
+    redis: RedisSource | None
+    app: str
+    namespace: str | None
+    tz: str
+    lease_ttl: Duration
+    history_size: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``DistCron`` was given, checked; durations in ms. ``policy`` is the default of every schedule."""
+
+    redis: RedisSource | None = None
+    app: str = "default"
+    namespace: str | None = None
+    tz: str = "UTC"
+    lease_ttl: int = 3000
+    history_size: int = 10_000
+    policy: Policy = field(default_factory=Policy)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Settings:
+        """Checks the options of ``DistCron``; those that are not given come from ``DISTCRON_*`` variables.
+
+        Raises:
+          ConfigurationError: an option is unknown or has a value it cannot have.
+        """
+        own = {f.name for f in fields(cls)} - {"policy"}
+        refuse_unknown({name: None for name in options if name not in own | _POLICIES}, own | _POLICIES, "DistCron()")
+        given = {**_from_environment(), **options}
+        policy = checked_policy({name: given[name] for name in given if name in _POLICIES})
+        settings: dict[str, Any] = {name: _CHECKS[name](given[name]) for name in given if name in own}
+        return cls(**settings, policy=Policy().overridden(policy))
+
+
+def checked_lease_ttl(value: Any) -> int:
+    """The life of the lease in ms. Raises ``ConfigurationError`` if it is too short to be renewed in time."""
+    ttl = milliseconds(value, "lease_ttl")
+    if ttl < _SHORTEST_LEASE:
+        raise ConfigurationError(
+            f"lease_ttl={value!r} is shorter than it can be renewed: a renewal has a third of it, and a network "
+            f"needs its time. Use at least {_SHORTEST_LEASE / 1000:g} s; the default is 3 s."
+        )
+    return ttl
+
+
+def _from_environment() -> dict[str, Any]:
+    variables = {
+        "redis": "DISTCRON_REDIS_URL",
+        "app": "DISTCRON_APP",
+        "namespace": "DISTCRON_NAMESPACE",
+        "tz": "DISTCRON_TZ",
+        "lease_ttl": "DISTCRON_LEASE_TTL",
+    }
+    found: dict[str, Any] = {name: os.environ[v] for name, v in variables.items() if os.environ.get(v)}
+    if "lease_ttl" in found:
+        found["lease_ttl"] = _number(found["lease_ttl"], variables["lease_ttl"])
+    return found
+
+
+def _number(value: str, where: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ConfigurationError(f"{where} must be a number of seconds, not {value!r}.") from None
+
+
+def _checked_redis(value: Any) -> RedisSource | None:
+    if value is None or isinstance(value, str) or hasattr(value, "connection_pool"):
+        return value  # type: ignore[no-any-return]
+    raise ConfigurationError(f"redis must be a URL like 'redis://127.0.0.1:6379/0' or a client, not {value!r}.")
+
+
+def _checked_app(value: Any) -> str:
+    if not isinstance(value, str) or not _APP.fullmatch(value):
+        raise ConfigurationError(
+            f"app must be a short name of letters, digits, dots and dashes, not {value!r}: it is part of every "
+            "key in Redis and keeps apps that share one apart."
+        )
+    return value
+
+
+def _checked_namespace(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigurationError(f"namespace must be the prefix of Dramatiq's keys in Redis, not {value!r}.")
+    return value
+
+
+def _checked_tz(value: Any) -> str:
+    load_zone(value)
+    return str(value)
+
+
+def _checked_history_size(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 100:
+        raise ConfigurationError(f"history_size must be a whole number of records from 100, not {value!r}.")
+    return value
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "redis": _checked_redis,
+    "app": _checked_app,
+    "namespace": _checked_namespace,
+    "tz": _checked_tz,
+    "lease_ttl": checked_lease_ttl,
+    "history_size": _checked_history_size,
+}

@@ -1,0 +1,1 @@
+"""The middlewares, one a module."""

@@ -1,0 +1,199 @@
+"""The middleware: it takes schedules in. It never schedules anything; that is the beat's work alone."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import dramatiq
+from dramatiq.middleware import Middleware
+
+from ..api.schedules import Schedules
+from ..api.status import Status, read_status
+from ..backends import Backend, open_backend
+from ..config import Settings
+from ..errors import ConfigurationError, ConflictError
+from ..schedules import Schedule, ScheduleHost
+from ..specs import Spec, resolve
+
+if TYPE_CHECKING:
+    from dramatiq import Actor, Broker
+    from typing_extensions import Unpack
+
+    from ..config import DistCronOptions
+
+__all__ = ["DistCron", "get_distcron", "install", "installed"]
+
+_everywhere: weakref.WeakSet[DistCron] = weakref.WeakSet()
+
+
+class DistCron(Middleware, ScheduleHost):
+    """Periodic actors on many machines.
+
+    Adds the actor option ``periodic=``: a schedule or a list of them. The schedules are fired by
+    ``dramatiq-distcron beat``; a worker with this middleware fires none.
+
+    Every setting that is not given comes from its environment variable, if that is set (``DISTCRON_REDIS_URL``,
+    ``DISTCRON_APP``, ``DISTCRON_NAMESPACE``, ``DISTCRON_TZ``, ``DISTCRON_LEASE_TTL``).
+
+    Parameters:
+      redis: where the state is, a URL or a ``redis.Redis``; the broker's own Redis unless given.
+      app: name of this code base; apps that share a Redis and a namespace need different ones.
+      namespace: prefix of the keys; the broker's unless given.
+      tz: IANA zone of schedules that name none (default ``"UTC"``).
+      lease_ttl: life of the lease in seconds or as a ``timedelta``: after this time without a sign of the leader
+        a standby takes over (default 3 s).
+      history_size: how many records the history keeps (default 10,000).
+      **policies: defaults of every schedule, see :class:`~dramatiq_distcron.policies.PolicyOptions`.
+
+    Raises:
+      ConfigurationError: an option is unknown or has a value it cannot have.
+    """
+
+    def __init__(self, **options: Unpack[DistCronOptions]) -> None:
+        self.settings = Settings.from_options(options)
+        self._declared: dict[str, tuple[Actor[Any, Any], Schedule]] = {}
+        self._broker: Broker | None = None
+        self._backend: Backend | None = None
+        _everywhere.add(self)
+
+    @property
+    def actor_options(self) -> set[str]:
+        return {"periodic"}
+
+    # -- taking schedules in --------------------------------------------------------------------------------
+
+    def before_declare_actor(self, broker: Broker, actor: Actor[Any, Any]) -> None:
+        """Takes the actor's schedules in. Raises ``ConfigurationError`` if one cannot be used."""
+        self._broker = broker
+        schedules = actor.options.get("periodic", [])
+        if isinstance(schedules, Schedule):
+            schedules = [schedules]
+        if isinstance(schedules, str) or not isinstance(schedules, Sequence):
+            raise _no_schedule(actor, schedules)
+        actor.options["periodic"] = []
+        for schedule in schedules:
+            if not isinstance(schedule, Schedule):
+                raise _no_schedule(actor, schedule)
+            self.add_schedule(actor, schedule)
+
+    def add_schedule(self, actor: Actor[Any, Any], schedule: Schedule) -> None:
+        """Gives ``schedule`` to ``actor``.
+
+        Raises:
+          ConflictError: there is one of that name.
+          ConfigurationError: its arguments cannot be encoded.
+        """
+        self._broker = actor.broker
+        name = schedule.name or actor.actor_name
+        if name in self._declared:
+            raise _same_name(name, self._declared[name], actor, schedule)
+        self._declared[name] = (actor, schedule)
+        actor.options.setdefault("periodic", []).append(schedule)
+
+    def specs(self) -> dict[str, Spec]:
+        """The schedules defined in code, by name, with every default filled in.
+
+        Raises:
+          ConfigurationError: the arguments of one cannot be encoded.
+        """
+        settings = self.settings
+        return {
+            name: resolve(
+                schedule,
+                name=name,
+                actor=actor.actor_name,
+                queue=actor.queue_name,
+                tz=settings.tz,
+                policy=settings.policy,
+            )
+            for name, (actor, schedule) in self._declared.items()
+        }
+
+    # -- what users call ------------------------------------------------------------------------------------
+
+    @property
+    def broker(self) -> Broker:
+        """The broker this middleware was added to. Raises ``ConfigurationError`` before that is known."""
+        if self._broker is None:
+            raise ConfigurationError("DistCron is on no broker yet: use install(broker) or declare an actor first.")
+        return self._broker
+
+    @property
+    def schedules(self) -> Schedules:
+        """The stored schedules."""
+        return Schedules(self.broker, self.open_backend)
+
+    def status(self) -> Status:
+        """Who is on duty, and which processes there are."""
+        return read_status(self.open_backend())
+
+    def open_backend(self) -> Backend:
+        """The store and the publisher of this broker. Raises ``ConflictError`` if it cannot be served."""
+        if self._backend is None:
+            self._backend = open_backend(self.broker, self.settings)
+        return self._backend
+
+
+def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
+    """Adds the middleware to ``broker``. Call it before the actors are declared.
+
+    Parameters:
+      broker: the broker the actors are declared on.
+      **options: those of :class:`DistCron`.
+
+    Raises:
+      ConflictError: it is there already.
+      ConfigurationError: an option is unknown or has a value it cannot have.
+    """
+    if any(isinstance(middleware, DistCron) for middleware in broker.middleware):
+        raise ConflictError("This broker has a DistCron middleware already. Install it once.")
+    distcron = DistCron(**options)
+    distcron._broker = broker
+    broker.add_middleware(distcron)
+    return distcron
+
+
+def get_distcron(broker: Broker | None = None) -> DistCron:
+    """The DistCron middleware of ``broker``, or of the global broker.
+
+    Raises:
+      ConfigurationError: it has none.
+    """
+    broker = broker or dramatiq.get_broker()
+    for middleware in broker.middleware:
+        if isinstance(middleware, DistCron):
+            middleware._broker = broker
+            return middleware
+    raise ConfigurationError(
+        f"{type(broker).__name__} has no DistCron middleware. Call dramatiq_distcron.install(broker) where the broker "
+        "is made, before the actors are declared."
+    )
+
+
+def installed() -> list[DistCron]:
+    """Every DistCron of this process that is on a broker and has schedules."""
+    return [one for one in _everywhere if one._broker is not None and one._declared]
+
+
+def _no_schedule(actor: Actor[Any, Any], found: Any) -> ConfigurationError:
+    hint = f" Did you mean periodic=cron({found!r})?" if isinstance(found, str) else ""
+    return ConfigurationError(
+        f"periodic= of actor {actor.actor_name!r} must be a schedule such as cron('0 3 * * *') or every(60), or a "
+        f"list of them, not {found!r}.{hint}"
+    )
+
+
+def _same_name(
+    name: str, first: tuple[Actor[Any, Any], Schedule], actor: Actor[Any, Any], schedule: Schedule
+) -> ConflictError:
+    if first[0] is actor and schedule.name is None:
+        return ConflictError(
+            f"Actor {actor.actor_name!r} has several schedules without a name, and each would get the actor's. "
+            "Give them names: cron(..., name='...')."
+        )
+    return ConflictError(
+        f"Two schedules are named {name!r}: one of actor {first[0].actor_name!r} and one of {actor.actor_name!r}. "
+        "A name stands for one schedule; give one of them another with name='...'."
+    )

@@ -1,0 +1,69 @@
+"""Before the first tick: does the embedding fit this Dramatiq, and are we allowed to do what a commit does?
+
+A right that is missing or a script that does not fit is found here, at start, and not at 03:00.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from .errors import ConflictError, StoreRefused
+
+if TYPE_CHECKING:
+    from .publishing import RedisPublisher
+    from .store.redis import RedisStore
+
+__all__ = ["prove"]
+
+
+def prove(store: RedisStore, publisher: RedisPublisher, queues: Iterable[str], logger: logging.Logger) -> None:
+    """Runs Dramatiq's script dry for each queue and asks for the rights to our own commands.
+
+    Raises:
+      ConflictError: the commit would fail; the message says which right or which key, and what to do.
+      StoreUnavailable: the store does not answer.
+    """
+    refused = [*store.refused_commands(), *_refused_of_dramatiq(store, publisher, queues, logger)]
+    if refused:
+        raise ConflictError(
+            f"The Redis user may not do what a commit does: {', '.join(dict.fromkeys(refused))}. "
+            f"Grant it these commands on {store.keys.namespace}:* (see the how-to on rights)."
+        )
+    wrong = store.wrong_types()
+    if wrong:
+        raise ConflictError(
+            f"Keys of ours hold something else: {'; '.join(wrong)}. Another program writes to them: give this app "
+            "another name with DistCron(app=...), or remove the keys."
+        )
+
+
+def _refused_of_dramatiq(
+    store: RedisStore, publisher: RedisPublisher, queues: Iterable[str], logger: logging.Logger
+) -> list[str]:
+    refused = []
+    for queue in queues:
+        try:
+            touched = store.dry_run(publisher.trial(queue))
+        except StoreRefused as error:
+            raise ConflictError(
+                f"Dramatiq's script does not fit into the step that decides a tick: {error}. "
+                "This version of dramatiq is not supported; please report it."
+            ) from error
+        if not any(one.command in ("rpush", "lpush", "zadd", "xadd") for one in touched):
+            raise ConflictError("Dramatiq's script would not put a message anywhere; please report this version of it.")
+        refused += [f"{one.command} {one.key}" for one in touched if one.allowed == "no"]
+        for one in touched:
+            if one.kind not in _WANTED.get(one.command, (one.kind,)):
+                logger.error(
+                    "Queue %r cannot take messages: its key %s is a %s. Its ticks stay due.", queue, one.key, one.kind
+                )
+    return refused
+
+
+_WANTED = {
+    "hset": ("hash", "none", ""),
+    "rpush": ("list", "none", ""),
+    "zadd": ("zset", "none", ""),
+}

@@ -1,0 +1,273 @@
+"""How a message gets into the broker: caught on its way, and put there by the commit.
+
+``broker.enqueue()`` runs whole, on a shallow copy whose last step is written down instead of done, so that every
+hook, encoder and subclass has its say. What was written down becomes part of the atomic step that decides the tick.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, cast
+
+from dramatiq import Actor, Broker, Message
+from dramatiq.brokers.stub import StubBroker
+from dramatiq.middleware import Middleware, MiddlewareError
+
+from .errors import ConflictError, DistCronError
+from .specs import Spec, decode_payload
+
+__all__ = ["Captured", "Publisher", "RedisPublisher", "StubPublisher", "Vetoed", "schedule_message", "tick_id"]
+
+#: The namespace of our message ids (RFC 4122, version 5).
+_IDS = bytes.fromhex("6f2a4c0e4a3b5d0c9a571f3f0f2b7d11")
+
+
+class Vetoed(DistCronError):
+    """A middleware refused the message, or it could not be made."""
+
+
+@dataclass(slots=True)
+class Captured:
+    """A message on its way: ``calls`` puts it into the broker, ``size`` is its length in bytes."""
+
+    message: Message[Any]
+    context: contextvars.Context = field(default_factory=contextvars.Context)
+    calls: list[Sequence[Any]] = field(default_factory=list)
+    size: int = 0
+    postponed: list[tuple[Any, ...]] = field(default_factory=list)
+
+
+class Publisher(Protocol):
+    """Puts messages into one broker."""
+
+    def begin(self) -> None: ...
+
+    def capture(self, message: Message[Any]) -> Captured: ...
+
+    def announce(self, captured: Captured) -> None: ...
+
+
+class _Capturing:
+    """What the publishers share: the copy of the broker, and hooks in a context of their own.
+
+    Middlewares with a context (tracing) would leave it behind if ``before_enqueue`` and ``after_enqueue`` of many
+    messages were interleaved in one.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._copy = cast(Any, copy.copy(broker))
+        self._copy.emit_after = self._postpone
+        self._local = threading.local()
+        self._announces = True
+
+    @property
+    def _current(self) -> Captured | None:
+        """The message that is on its way in this thread."""
+        return getattr(self._local, "captured", None)
+
+    def begin(self) -> None:
+        """To be called before a series of messages: middlewares may have been added."""
+        self._announces = _is_hooked(self._broker, "after_enqueue")
+
+    def capture(self, message: Message[Any]) -> Captured:
+        """Runs ``broker.enqueue(message)`` up to its last step.
+
+        Raises:
+          Vetoed: a middleware refused it with a ``MiddlewareError``, or it cannot be encoded.
+          ConflictError: the broker does not enqueue as we know it, so nothing could be caught.
+        """
+        captured = Captured(message, contextvars.copy_context())
+        captured.message = captured.context.run(self._caught, self._copy.enqueue, captured)
+        if not captured.calls:
+            raise self._enqueues_its_own_way()
+        return captured
+
+    def _caught(self, enqueue: Callable[[Message[Any]], Message[Any]], captured: Captured) -> Message[Any]:
+        self._local.captured = captured
+        try:
+            return enqueue(captured.message)
+        except MiddlewareError as error:
+            raise Vetoed(f"A middleware refused the message: {type(error).__name__}: {error}") from error
+        except Exception as error:
+            raise Vetoed(f"The message could not be made: {type(error).__name__}: {error}") from error
+        finally:
+            self._local.captured = None
+
+    def _enqueues_its_own_way(self) -> ConflictError:
+        return ConflictError(
+            f"{type(self._broker).__name__} enqueues in a way of its own, so that its messages cannot be made part "
+            "of the step that decides a tick. Use RedisBroker, or a subclass that calls its enqueue()."
+        )
+
+    def _postpone(self, *signal: Any, **kwargs: Any) -> None:
+        captured = self._current
+        if captured is not None:
+            captured.postponed.append(signal)
+
+    def announce(self, captured: Captured) -> None:
+        """Runs the ``after_enqueue`` hooks of a message that is in its queue now."""
+        if not self._announces:
+            return
+        for signal in captured.postponed:
+            captured.context.run(self._broker.emit_after, *signal)
+
+
+def _is_hooked(broker: Broker, hook: str) -> bool:
+    """Whether any middleware has a ``hook`` of its own, or the broker emits signals in its own way."""
+    ours = type(broker).emit_before is Broker.emit_before and type(broker).emit_after is Broker.emit_after
+    plain = getattr(Middleware, hook)
+    return not ours or any(
+        getattr(type(middleware), hook, None) is not plain or hook in vars(middleware)
+        for middleware in broker.middleware
+    )
+
+
+class RedisPublisher(_Capturing):
+    """For ``RedisBroker``: catches the arguments of its script.
+
+    Dramatiq's maintenance is off on the copy: with a host clock that is ahead, one enqueue would give a live
+    worker's running messages to others.
+    """
+
+    def __init__(self, broker: Broker, app: str) -> None:
+        super().__init__(broker)
+        self._copy.scripts = {**self._copy.scripts, "dispatch": self._record}
+        self._copy.maintenance_chance = 0
+        # One id for all beats of an app: each start of a crash loop would else leave a heartbeat behind.
+        self._copy.broker_id = f"distcron-{app}"
+        self._direct = False
+
+    def begin(self) -> None:
+        super().begin()
+        self._direct = not self._announces and not _is_hooked(self._broker, "before_enqueue") and self._can_be_direct
+
+    def capture(self, message: Message[Any]) -> Captured:
+        """As for every broker; where nothing listens, in half the time."""
+        if not self._direct:
+            return super().capture(message)
+        captured = Captured(message)
+        self._caught(self._enqueue_directly, captured)
+        return captured
+
+    def _enqueue_directly(self, message: Message[Any]) -> Message[Any]:
+        """What is left of ``RedisBroker.enqueue()`` without hooks, on a message that nobody else has."""
+        message.options["redis_message_id"] = redis_message_id = os.urandom(16).hex()
+        self._copy.do_enqueue(message.queue_name, redis_message_id, message.encode())
+        return message
+
+    @cached_property
+    def _can_be_direct(self) -> bool:
+        """Whether the direct way gives the same as the broker's own: asked of the broker, not assumed."""
+        caught = []
+        for enqueue in (self._on_trial().enqueue, self._enqueue_directly):
+            captured = Captured(Message("default", "distcron_trial", (1,), {"a": 2}, {"b": 3}, "id", 4))
+            self._caught(enqueue, captured)
+            caught.append([_without_id(call) for call in captured.calls])
+        return caught[0] == caught[1]
+
+    def _record(self, *, args: Sequence[Any], keys: Sequence[Any]) -> None:
+        captured = self._current
+        if captured is not None:
+            captured.calls.append(args)
+            captured.size += len(args[-1])
+
+    def _on_trial(self) -> Any:
+        """The copy without hooks and without a connection: whatever it does, nothing is sent."""
+        trial = copy.copy(self._copy)
+        trial.middleware = []
+        trial.client = None
+        return trial
+
+    def trial(self, queue: str) -> Sequence[Any]:
+        """What an enqueue on ``queue`` gives to Dramatiq's script. No hook runs and nothing is sent.
+
+        Raises:
+          ConflictError: the broker does not enqueue as we know it.
+        """
+        captured = Captured(Message(queue, "distcron_trial", (), {}, {}))
+        try:
+            self._caught(self._on_trial().enqueue, captured)
+        except Vetoed as error:
+            raise self._enqueues_its_own_way() from error
+        if len(captured.calls) != 1:
+            raise self._enqueues_its_own_way()
+        return captured.calls[0]
+
+
+def _without_id(call: Sequence[Any]) -> list[Any]:
+    """The arguments without what differs from message to message: its id in Redis and the time of the call."""
+    *head, redis_message_id, data = call
+    return [*head[:1], *head[2:], data.replace(str(redis_message_id).encode(), b"")]
+
+
+class StubPublisher(_Capturing):
+    """For ``StubBroker``: catches what is put on its queues, as (queue, data)."""
+
+    def __init__(self, broker: StubBroker) -> None:
+        super().__init__(broker)
+        self._copy.queues = _CatchingQueues(broker, self)
+
+    def caught(self, queue: str, data: bytes) -> None:
+        captured = self._current
+        if captured is not None:
+            captured.calls.append((queue, data))
+            captured.size += len(data)
+
+
+class _CatchingQueues:
+    def __init__(self, broker: StubBroker, publisher: StubPublisher) -> None:
+        self._broker = broker
+        self._publisher = publisher
+
+    def __contains__(self, queue: object) -> bool:
+        return queue in self._broker.queues
+
+    def __getitem__(self, queue: str) -> _CatchingQueue:
+        return _CatchingQueue(queue, self._publisher)
+
+
+@dataclass(frozen=True)
+class _CatchingQueue:
+    name: str
+    publisher: StubPublisher
+
+    def put(self, data: bytes) -> None:
+        self.publisher.caught(self.name, data)
+
+
+def tick_id(namespace: str, app: str, schedule: str, fire_time: int) -> str:
+    """The message id of a tick: the same whoever computes it. A UUID of version 5 (RFC 4122)."""
+    digest = hashlib.sha1(_IDS + f"{namespace}\n{app}\n{schedule}\n{fire_time}".encode(), usedforsecurity=False)
+    h = digest.hexdigest()
+    variant = "89ab"[int(h[16], 16) & 3]
+    return f"{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}"
+
+
+def schedule_message(
+    spec: Spec, actor: Actor[Any, Any] | None, *, message_id: str, fire_time: int, term: int, now: int
+) -> Message[Any]:
+    """The message of a tick or of a manual trigger, stamped with the store's time.
+
+    Parameters:
+      actor: builds the message if its code is loaded; without, it is built from what is stored.
+      fire_time, now: UTC ms.
+
+    Raises:
+      ScheduleError: the stored arguments cannot be decoded here.
+    """
+    payload = decode_payload(spec.payload)
+    args, kwargs = tuple(payload["args"]), payload["kwargs"]
+    options = {**payload["options"], "distcron": {"schedule": spec.name, "fire_time": fire_time, "term": term}}
+    if actor is None or type(actor).message_with_options is Actor.message_with_options:
+        queue = spec.queue if actor is None else actor.queue_name
+        return Message(queue, spec.actor, args, kwargs, options, message_id, now)
+    message = actor.message_with_options(args=args, kwargs=kwargs, **options)
+    return message.copy(message_id=message_id, message_timestamp=now)

@@ -1,0 +1,294 @@
+"""What users write: when something happens, and how each fire time is dealt with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
+
+from .cron_expression import CronExpression, parse
+from .cron_time import next_fire
+from .durations import Duration, instant_ms, milliseconds, utc
+from .errors import ConfigurationError, ScheduleError
+from .policies import PolicyOptions, checked_policy
+from .suggestions import refuse_unknown
+from .zones import load_zone
+
+if TYPE_CHECKING:
+    from dramatiq import Actor
+    from typing_extensions import Unpack
+
+__all__ = [
+    "CronTiming",
+    "EveryTiming",
+    "Schedule",
+    "ScheduleHost",
+    "ScheduleOptions",
+    "Timing",
+    "cron",
+    "every",
+    "timing_from_json",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Timing(ABC):
+    """When: a pure function from an instant to the next fire time, the same on every host.
+
+    Attributes:
+      kind: the word for it in listings.
+      expression: how it is shown.
+      timezone: the zone its expression is read in, if any.
+    """
+
+    kind: str
+    expression: str
+    timezone: str | None
+
+    @abstractmethod
+    def next_ms(self, after: int) -> int | None:
+        """The first fire time strictly after ``after``, both UTC ms; ``None`` if there is none."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """What ``timing_from_json`` builds an equal one from."""
+
+    def bind(self, name: str, timezone: str) -> Timing:
+        """With what only the app knows: the schedule's name and the default zone."""
+        return self
+
+
+@dataclass(frozen=True)
+class CronTiming(Timing):
+    """By a cron expression, in a zone (``None``: the app's default)."""
+
+    cron: CronExpression
+    timezone: str | None = None
+    kind = "cron"
+
+    @property
+    def expression(self) -> str:  # type: ignore[override]
+        return self.cron.text
+
+    def next_ms(self, after: int) -> int | None:
+        return next_fire(self.cron, load_zone(self.timezone or "UTC"), after)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "expression": self.cron.text,
+            "seconds": self.cron.seconds,
+            "timezone": self.timezone,
+        }
+
+    def bind(self, name: str, timezone: str) -> Timing:
+        return replace(self, cron=self.cron.spread(name), timezone=self.timezone or timezone)
+
+
+@dataclass(frozen=True)
+class EveryTiming(Timing):
+    """At ``anchor`` plus every multiple of ``interval``, both in ms: it never drifts."""
+
+    interval: int
+    anchor: int = 0
+    kind = "every"
+    timezone = None
+
+    @property
+    def expression(self) -> str:  # type: ignore[override]
+        return f"every {timedelta(milliseconds=self.interval)}"
+
+    def next_ms(self, after: int) -> int | None:
+        return self.anchor + ((after - self.anchor) // self.interval + 1) * self.interval
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "interval": self.interval, "anchor": self.anchor}
+
+
+def timing_from_json(data: Mapping[str, Any]) -> Timing:
+    """The timing that ``to_json`` described. Raises ``ScheduleError`` if it cannot be used."""
+    kind = data.get("kind")
+    if kind == "cron":
+        return CronTiming(parse(data["expression"], seconds=data["seconds"]), data["timezone"])
+    if kind == "every":
+        return EveryTiming(int(data["interval"]), int(data["anchor"]))
+    raise ScheduleError(f"A schedule of kind {kind!r} is not known to this version.")
+
+
+class ScheduleOptions(PolicyOptions, total=False):
+    """The options of every kind of schedule; those of its policies are described there.
+
+    Attributes:
+      name: the schedule's name; the actor's name unless given.
+      args, kwargs: what the actor is called with.
+      options: options of the message, as for ``send_with_options``; ``delay`` and ``eta`` are refused.
+    """
+
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+_OPTIONS = frozenset(ScheduleOptions.__annotations__) | frozenset(PolicyOptions.__annotations__)
+_POLICIES = frozenset(PolicyOptions.__annotations__)
+#: Message options that would move a tick to another time, or are ours or the broker's.
+_RESERVED = {
+    "delay": "A tick's time is its schedule's.",
+    "eta": "A tick's time is its schedule's.",
+    "distcron": "It says which tick a message belongs to.",
+    "redis_message_id": "The broker gives it.",
+}
+
+
+@runtime_checkable
+class ScheduleHost(Protocol):
+    """The middleware that takes schedules in."""
+
+    def add_schedule(self, actor: Actor[Any, Any], schedule: Schedule) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """When an actor is to be run, made by :func:`cron`, :func:`every` and the like.
+
+    Give it to an actor with ``@dramatiq.actor(periodic=...)``, or put it as a decorator above ``@dramatiq.actor``.
+    """
+
+    timing: Timing
+    name: str | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, Any] = field(default_factory=dict)
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The first fire time strictly after ``instant``, in UTC; ``None`` if there is none.
+
+        Raises:
+          ConfigurationError: ``instant`` is naive.
+        """
+        found = self.timing.next_ms(instant_ms(instant, "The instant"))
+        return None if found is None else utc(found)
+
+    def __call__(self, actor: Actor[P, R]) -> Actor[P, R]:
+        """Gives this schedule to ``actor``.
+
+        Raises:
+          ConfigurationError: the actor's broker has no DistCron middleware, or it is not an actor.
+        """
+        broker = getattr(actor, "broker", None)
+        if broker is None:
+            raise ConfigurationError(
+                f"A schedule decorates an actor, not {actor!r}. Put it above @dramatiq.actor, not below."
+            )
+        for middleware in broker.middleware:
+            if isinstance(middleware, ScheduleHost):
+                middleware.add_schedule(actor, self)
+                return actor
+        raise ConfigurationError(
+            f"The broker of actor {actor.actor_name!r} has no DistCron middleware. "
+            "Call dramatiq_distcron.install(broker) before the actors are declared."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.timing.kind} {self.timing.expression!r}{f' of {self.name!r}' if self.name else ''}>"
+
+
+def cron(
+    expression: str,
+    *,
+    tz: str | None = None,
+    seconds: Literal["first", "last"] | None = None,
+    **options: Unpack[ScheduleOptions],
+) -> Schedule:
+    """At the times of a cron expression, by the rules of Debian's cron (see the explanation of time).
+
+    Parameters:
+      expression: five fields (``"*/5 8-18 * * mon-fri"``), or six if ``seconds`` says where the seconds are.
+      tz: IANA name of the zone it is read in; the one of ``DistCron`` unless given.
+      seconds: ``"first"`` or ``"last"`` for six fields.
+      **options: see :class:`ScheduleOptions`.
+
+    Raises:
+      InvalidCronExpression: the expression is not accepted; the message says why.
+      ConfigurationError: a zone or an option cannot be used.
+    """
+    if tz is not None:
+        load_zone(tz)
+    return _schedule("cron()", CronTiming(parse(expression, seconds=seconds), tz), options)
+
+
+def every(
+    interval: Duration | None = None,
+    *,
+    weeks: float = 0,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    anchor: datetime | None = None,
+    **options: Unpack[ScheduleOptions],
+) -> Schedule:
+    """At ``anchor`` plus every multiple of an interval, in whole milliseconds: it never drifts.
+
+    A day is 24 hours here, whatever the clocks do; for "every day at 3" use ``cron("0 3 * * *", tz=...)``.
+
+    Parameters:
+      interval: seconds or a ``timedelta``, at least one second.
+      weeks, days, hours, minutes, seconds: the interval in parts.
+      anchor: an aware datetime that is on the grid; the start of 1970 in UTC unless given.
+      **options: see :class:`ScheduleOptions`.
+
+    Raises:
+      ConfigurationError: no interval, one below a second, a naive anchor, or an option that cannot be used.
+    """
+    parts = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    if (interval is None) == (parts == timedelta(0)):
+        raise ScheduleError("every() needs one interval: every(30), every(minutes=5) or every(timedelta(...)).")
+    length = milliseconds(parts if interval is None else interval, "The interval of every()", minimum=1000)
+    start = 0 if anchor is None else instant_ms(anchor, "The anchor of every()")
+    return _schedule("every()", EveryTiming(length, start), options)
+
+
+def _schedule(maker: str, timing: Timing, options: Mapping[str, Any]) -> Schedule:
+    refuse_unknown({name: None for name in options if name not in _OPTIONS}, _OPTIONS, maker)
+    return Schedule(
+        timing,
+        name=_checked_name(options.get("name")),
+        args=_checked_args(options.get("args", ())),
+        kwargs=_checked_mapping(options.get("kwargs", {}), "kwargs"),
+        options=_checked_message_options(_checked_mapping(options.get("options", {}), "options")),
+        policy=checked_policy({name: value for name, value in options.items() if name in _POLICIES}),
+    )
+
+
+def _checked_name(name: Any) -> str | None:
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name or len(name) > 200 or any(c < " " for c in name):
+        raise ScheduleError(f"A schedule's name must be 1 to 200 printable characters, not {name!r}.")
+    return name
+
+
+def _checked_args(args: Any) -> tuple[Any, ...]:
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        raise ScheduleError(f"args must be a list or tuple of the actor's arguments, not {args!r}.")
+    return tuple(args)
+
+
+def _checked_mapping(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ScheduleError(f"{what} must be a dict with names as keys, not {value!r}.")
+    return dict(value)
+
+
+def _checked_message_options(options: dict[str, Any]) -> dict[str, Any]:
+    for name, reason in _RESERVED.items():
+        if name in options:
+            raise ScheduleError(f"The message option {name!r} cannot be set by a schedule. {reason}")
+    return options

@@ -1,0 +1,181 @@
+"""What is stored of a schedule: everything a beat needs to fire it, also one that has not loaded the app's code."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+from dramatiq import get_encoder
+from dramatiq.encoder import Encoder, JSONEncoder
+
+from .errors import ConfigurationError, ScheduleError
+from .policies import Policy
+from .schedules import Schedule, Timing, timing_from_json
+
+__all__ = [
+    "FORMAT",
+    "NewerSpec",
+    "Retired",
+    "Source",
+    "Spec",
+    "decode_payload",
+    "encode_payload",
+    "parse_spec",
+    "resolve",
+]
+
+#: The form specs are written in. One of a newer form is left alone.
+FORMAT = 1
+
+Source = Literal["code", "api"]
+
+
+class NewerSpec(ScheduleError):
+    """The spec was written by a newer version of this package."""
+
+
+@dataclass(frozen=True)
+class Retired:
+    """Since when the code of the leader does not know the schedule, and where its cursor was; UTC ms."""
+
+    at: int
+    cursor: int
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One schedule with everything resolved: names, zone, policies, encoded arguments."""
+
+    name: str
+    actor: str
+    queue: str
+    timing: Timing
+    policy: Policy = field(default_factory=Policy)
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    source: Source = "code"
+    retired: Retired | None = None
+    revision: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal behaviour: what reconciling compares."""
+        return hashlib.sha256(_canonical(self._behaviour()).encode()).hexdigest()[:16]
+
+    def _behaviour(self) -> dict[str, Any]:
+        return {
+            "actor": self.actor,
+            "queue": self.queue,
+            "timing": self.timing.to_json(),
+            "policy": asdict(self.policy),
+            "payload": dict(self.payload),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored form, without the revision, which the store gives."""
+        # Format and source come first: those who look for one of them need not read on.
+        return {
+            "format": FORMAT,
+            "source": self.source,
+            "name": self.name,
+            **self._behaviour(),
+            "retired": asdict(self.retired) if self.retired else None,
+            "fingerprint": self.fingerprint,
+        }
+
+
+def resolve(schedule: Schedule, *, name: str, actor: str, queue: str, tz: str, policy: Policy) -> Spec:
+    """The spec of a schedule given in code, with the app's defaults filled in.
+
+    Raises:
+      ConfigurationError: its arguments cannot be encoded by the broker's encoder.
+    """
+    return Spec(
+        name=name,
+        actor=actor,
+        queue=queue,
+        timing=schedule.timing.bind(name, tz),
+        policy=policy.overridden(schedule.policy),
+        payload=encode_payload(schedule, name),
+    )
+
+
+def encode_payload(schedule: Schedule, name: str, encoder: Encoder | None = None) -> dict[str, Any]:
+    """Arguments and message options in a form JSON can hold, made with the encoder messages are made with.
+
+    Raises:
+      ConfigurationError: they cannot be encoded, so no worker would ever get them.
+    """
+    encoder = encoder or get_encoder()
+    plain = {"args": list(schedule.args), "kwargs": dict(schedule.kwargs), "options": dict(schedule.options)}
+    try:
+        encoded = encoder.encode(plain)
+    except Exception as error:
+        raise ConfigurationError(
+            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__}: {error}. "
+            "Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
+        ) from error
+    if isinstance(encoder, JSONEncoder):
+        decoded: dict[str, Any] = json.loads(encoded)
+        return decoded
+    return {"encoder": type(encoder).__name__, "encoded": base64.b64encode(encoded).decode()}
+
+
+def decode_payload(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments and message options again, as ``{"args", "kwargs", "options"}``.
+
+    Raises:
+      ScheduleError: they were encoded with an encoder this process does not use.
+    """
+    if "encoded" not in payload:
+        return payload
+    encoder = get_encoder()
+    if type(encoder).__name__ != payload["encoder"]:
+        raise ScheduleError(
+            f"The arguments were encoded with {payload['encoder']}, and this process uses {type(encoder).__name__}. "
+            "Load the app's code (--broker MODULE) so that its encoder is set."
+        )
+    return encoder.decode(base64.b64decode(payload["encoded"]))
+
+
+# Specs are read again with every due tick; a standby that has read them once takes over without parsing.
+@lru_cache(maxsize=20_000)
+def parse_spec(text: str) -> Spec:
+    """The spec in its stored form ``text``.
+
+    Raises:
+      NewerSpec: it is of a form this version does not know.
+      ScheduleError: it cannot be used; the message says why.
+    """
+    try:
+        data = json.loads(text)
+        if data["format"] > FORMAT:
+            raise NewerSpec(f"It has form {data['format']}; this version knows forms up to {FORMAT}.")
+        return _from_json(data)
+    except ScheduleError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ScheduleError(f"It cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _from_json(data: Mapping[str, Any]) -> Spec:
+    timing = timing_from_json(data["timing"])
+    return Spec(
+        name=data["name"],
+        actor=data["actor"],
+        queue=data["queue"],
+        timing=timing.bind(data["name"], "UTC"),
+        policy=Policy(**data["policy"]),
+        payload=data["payload"],
+        source=data["source"],
+        retired=Retired(**data["retired"]) if data["retired"] else None,
+        revision=int(data["revision"]),
+    )
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,1 @@
+"""Where state lives: the protocol in ``base``, Redis in ``redis``, a process' memory in ``memory``."""

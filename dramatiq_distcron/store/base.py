@@ -1,0 +1,218 @@
+"""What a store must do: one verb, one atomic step.
+
+Whatever may happen between two verbs (a kill, a pause, a lost reply) is thought of; nothing happens inside one.
+Instants are UTC milliseconds as integers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+__all__ = [
+    "ANY_RUN",
+    "NEVER",
+    "NO_RUN",
+    "Acquired",
+    "DuePage",
+    "DueRow",
+    "Edit",
+    "Fire",
+    "Guard",
+    "Held",
+    "History",
+    "Instance",
+    "Record",
+    "Renewed",
+    "Store",
+    "Stored",
+    "revision_of",
+]
+
+#: The cursor of a schedule that has no further fire time: after every date, and exact as a float. Such a
+#: schedule keeps its place, so that there are as many cursors as schedules and a lost cursor is seen by counting.
+NEVER: Final = 9_000_000_000_000_000
+#: The outstanding run does not matter to this tick (overlap ``allow``).
+ANY_RUN: Final = "*"
+#: The tick was decided on the fact that no run is outstanding.
+NO_RUN: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """The lease is ours, as ``term``."""
+
+    term: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Somebody else holds the lease for ``expires_in`` more milliseconds unless it is renewed."""
+
+    holder: str
+    expires_in: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The lease is still ours; the numbers of stored schedules and of cursors must be equal."""
+
+    now: int
+    schedules: int
+    cursors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Whose write it is. A leader's write is refused unless ``holder`` has the lease; ``""`` asks for none."""
+
+    holder: str
+    term: int
+    now: int
+
+
+class DueRow(NamedTuple):
+    """A schedule whose cursor is due. ``revision`` is that of its spec (``""``: none was found)."""
+
+    name: str
+    score: int
+    revision: int | str
+    outstanding: str
+
+
+@dataclass(frozen=True, slots=True)
+class DuePage:
+    """What is due, oldest first, and when the next one will be (``None``: nothing else is stored)."""
+
+    rows: Sequence[DueRow]
+    next_score: int | None
+
+
+@dataclass(slots=True)
+class Record:
+    """What became of one fire time, or of several equal ones from ``fire_time`` to ``fire_time_to``."""
+
+    outcome: str
+    fire_time: int
+    fire_time_to: int
+    count: int = 1
+    reason: str = ""
+    message_id: str = ""
+    lateness: int | None = None
+
+
+class Fire(NamedTuple):
+    """One move of one cursor: a tick with its message, or a record without one.
+
+    ``score`` is the cursor it was decided on (``None``: a manual trigger, which moves none) and ``new_score`` the
+    next one. ``calls`` puts the message into the broker. ``revision`` is the one of the spec it was decided on
+    (``""``: the spec has none).
+    """
+
+    name: str
+    revision: int | str
+    score: int | None
+    new_score: int
+    record: Record
+    run_before: str = ANY_RUN
+    run: str = ""
+    outbox: bytes = b""
+    calls: Sequence[Sequence[Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A schedule as it is stored: ``spec`` is its JSON, ``score`` its cursor (``None``: it got lost)."""
+
+    name: str
+    spec: str
+    score: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of one schedule, made on ``before`` (``None``: it did not exist) and refused if that has changed.
+
+    ``spec`` is the new one without a revision (the store gives it); ``None`` removes the schedule. ``record`` says
+    what became of the fire times that were due under the old spec.
+    """
+
+    name: str
+    before: Stored | None
+    spec: Mapping[str, Any] | None
+    score: int = NEVER
+    record: Record | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The heartbeat of one beat or worker process."""
+
+    holder: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One record of the history and, if a message was sent, how its run ended."""
+
+    schedule: str
+    fields: Mapping[str, str]
+    run: Mapping[str, str] | None = None
+
+
+class Store(Protocol):
+    """Every state of ours. Raises ``StoreUnavailable`` (unknown outcome) or ``StoreRefused`` (nothing was done)."""
+
+    def now(self) -> int: ...
+
+    # The lease.
+    def acquire(self, holder: str, ttl: int) -> Acquired | Held: ...
+
+    def renew(self, holder: str, ttl: int) -> Renewed | None: ...
+
+    def release(self, holder: str) -> bool: ...
+
+    def leader(self) -> tuple[str, int, int] | None: ...
+
+    # Ticks.
+    def read_due(self, now: int, *, skip: int, limit: int) -> DuePage: ...
+
+    def fire(self, guard: Guard, fires: Sequence[Fire]) -> list[str] | None: ...
+
+    # Schedules.
+    def edit(self, guard: Guard, edits: Sequence[Edit]) -> list[str] | None: ...
+
+    def get(self, names: Iterable[str]) -> dict[str, Stored]: ...
+
+    def scan(self) -> Iterable[Stored]: ...
+
+    def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]: ...
+
+    def history(self, name: str | None, limit: int) -> list[History]: ...
+
+    # Waking and watching.
+    def wait(self, seconds: float) -> bool: ...
+
+    def heartbeat(self, instance: Instance, *, keep: int) -> None: ...
+
+    def forget(self, holder: str) -> None: ...
+
+    def instances(self) -> list[Instance]: ...
+
+    def server(self) -> Mapping[str, Any]: ...
+
+
+def revision_of(spec: str | None) -> int | str | None:
+    """The revision a stored spec carries, as the commit compares it: ``""`` for a spec without one."""
+    if not spec:
+        return None
+    try:
+        revision = json.loads(spec)["revision"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return revision if isinstance(revision, int) else ""

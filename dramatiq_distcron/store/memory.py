@@ -1,0 +1,295 @@
+"""The store in a process' memory: for ``StubBroker``, for unit tests, and for the search through interleavings.
+
+It behaves as the one on Redis does; one suite of tests runs on both.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .base import (
+    ANY_RUN,
+    NEVER,
+    Acquired,
+    DuePage,
+    DueRow,
+    Edit,
+    Fire,
+    Guard,
+    Held,
+    History,
+    Instance,
+    Record,
+    Renewed,
+    Stored,
+    revision_of,
+)
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass
+class _State:
+    lease: str | None = None
+    lease_until: int = 0
+    term: int = 0
+    since: int = 0
+    revision: int = 0
+    schedules: dict[str, str] = field(default_factory=dict)
+    due: dict[str, int] = field(default_factory=dict)
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)
+    outstanding: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    outbox: dict[str, bytes] = field(default_factory=dict)
+    instances: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """All state of one app in memory. Thread-safe: one verb is one atomic step.
+
+    Parameters:
+      now: the store's clock in ms.
+      dispatch: carries out one call that was captured, as the script of a Redis broker would.
+      history_size: how many records the history keeps.
+    """
+
+    where = "memory"
+
+    def __init__(
+        self,
+        now: Callable[[], int],
+        dispatch: Callable[[Sequence[Any]], None] | None = None,
+        *,
+        history_size: int = 10_000,
+    ) -> None:
+        self._now = now
+        self._dispatch = dispatch
+        self._state = _State()
+        self._ticks: deque[dict[str, str]] = deque(maxlen=history_size)
+        self._woken = threading.Condition(threading.RLock())
+        self._wakes = self._seen = 0
+
+    def now(self) -> int:
+        """The store's clock in ms."""
+        return self._now()
+
+    # -- the lease ------------------------------------------------------------------------------------------
+
+    def acquire(self, holder: str, ttl: int) -> Acquired | Held:
+        with self._woken:
+            state, now = self._state, self._now()
+            if state.lease is not None and state.lease_until > now and state.lease != holder:
+                state.lease_until = min(state.lease_until, now + ttl)
+                return Held(state.lease, state.lease_until - now, now)
+            if state.lease != holder or state.lease_until <= now:
+                state.term = state.term + 1 if state.term else now
+                state.since = now
+            state.lease, state.lease_until = holder, now + ttl
+            return Acquired(state.term, now)
+
+    def renew(self, holder: str, ttl: int) -> Renewed | None:
+        with self._woken:
+            now = self._now()
+            if not self._holds(holder, now):
+                return None
+            self._state.lease_until = now + ttl
+            return Renewed(now, len(self._state.schedules), len(self._state.due))
+
+    def release(self, holder: str) -> bool:
+        with self._woken:
+            if not self._holds(holder, self._now()):
+                return False
+            self._state.lease = None
+            self._wake()
+            return True
+
+    def leader(self) -> tuple[str, int, int] | None:
+        """Who leads: holder id, term, since when in ms."""
+        with self._woken:
+            state = self._state
+            if state.lease is None or state.lease_until <= self._now():
+                return None
+            return state.lease, state.term, state.since
+
+    def _holds(self, holder: str, now: int) -> bool:
+        return self._state.lease == holder and self._state.lease_until > now
+
+    def _admits(self, guard: Guard) -> bool:
+        return guard.holder == "" or self._holds(guard.holder, self._now())
+
+    # -- ticks ----------------------------------------------------------------------------------------------
+
+    def read_due(self, now: int, *, skip: int, limit: int) -> DuePage:
+        with self._woken:
+            state = self._state
+            order = sorted((score, name) for name, score in state.due.items())
+            due = [(score, name) for score, name in order if score <= now][skip : skip + limit]
+            later = next((score for score, _ in order if now < score < NEVER), None)
+            return DuePage(
+                [DueRow(n, s, revision_of(state.schedules.get(n)) or "", state.outstanding.get(n, "")) for s, n in due],
+                later,
+            )
+
+    def fire(self, guard: Guard, fires: Sequence[Fire]) -> list[str] | None:
+        """Commits ``fires`` one by one. ``None``: the guard's holder does not have the lease."""
+        with self._woken:
+            if not self._admits(guard):
+                return None
+            return [self._fire_one(guard, fire) for fire in fires]
+
+    def _fire_one(self, guard: Guard, fire: Fire) -> str:
+        state = self._state
+        if (
+            (fire.score is not None and state.due.get(fire.name) != fire.score)
+            or revision_of(state.schedules.get(fire.name)) != fire.revision
+            or fire.run_before not in (ANY_RUN, state.outstanding.get(fire.name, ""))
+        ):
+            return "stale"
+        try:
+            for call in fire.calls:
+                if self._dispatch is None:
+                    raise RuntimeError("there is no broker to dispatch to")
+                self._dispatch(call)
+        except Exception as error:
+            return f"failed {error}"
+        self._remember(guard, fire.name, fire.record, closed=bool(fire.record.message_id))
+        if fire.score is not None:
+            state.due[fire.name] = fire.new_score
+        if fire.run:
+            state.runs[fire.record.message_id] = fire.run
+            if fire.run_before != ANY_RUN:
+                state.outstanding[fire.name] = fire.record.message_id
+        if fire.outbox:
+            state.outbox[fire.record.message_id] = fire.outbox
+        return "ok"
+
+    def _remember(self, guard: Guard, name: str, record: Record, *, closed: bool) -> None:
+        fields = {**_record_fields(guard, record), "open": not closed}
+        before = self._state.last.get(name)
+        if before and before["open"]:
+            if not closed and (before["outcome"], before["reason"]) == (record.outcome, record.reason):
+                before["count"] = str(int(before["count"]) + record.count)
+                before["fire_time_to"] = fields["fire_time_to"]
+                before["decided_at"] = fields["decided_at"]
+                return
+            self._append(name, before)
+        if closed:
+            self._append(name, fields)
+        self._state.last[name] = fields
+
+    def _append(self, name: str, fields: Mapping[str, Any]) -> None:
+        self._ticks.append({"schedule": name, **{key: value for key, value in fields.items() if key != "open"}})
+
+    # -- schedules ------------------------------------------------------------------------------------------
+
+    def edit(self, guard: Guard, edits: Sequence[Edit]) -> list[str] | None:
+        """Applies ``edits`` one by one. ``None``: the guard's holder does not have the lease."""
+        with self._woken:
+            if not self._admits(guard):
+                return None
+            answers = [self._edit_one(guard, edit) for edit in edits]
+            if "ok" in answers:
+                self._wake()
+            return answers
+
+    def _edit_one(self, guard: Guard, edit: Edit) -> str:
+        state, before = self._state, edit.before
+        if state.schedules.get(edit.name) != (before.spec if before else None):
+            return "stale"
+        if before is not None and state.due.get(edit.name) != before.score:
+            return "stale"
+        if edit.record is not None:
+            self._remember(guard, edit.name, edit.record, closed=False)
+        if edit.spec is None:
+            self._remove(edit.name)
+        else:
+            state.revision = max(state.revision, guard.now) + 1
+            state.schedules[edit.name] = json.dumps(
+                {"revision": state.revision, **edit.spec}, separators=(",", ":"), ensure_ascii=False
+            )
+            state.due[edit.name] = edit.score
+        return "ok"
+
+    def _remove(self, name: str) -> None:
+        last = self._state.last.pop(name, None)
+        if last and last["open"]:
+            self._append(name, last)
+        self._state.due.pop(name, None)
+        self._state.outstanding.pop(name, None)
+        self._state.schedules.pop(name, None)
+
+    def get(self, names: Iterable[str]) -> dict[str, Stored]:
+        with self._woken:
+            state = self._state
+            return {
+                name: Stored(name, state.schedules[name], state.due.get(name))
+                for name in names
+                if name in state.schedules
+            }
+
+    def scan(self) -> Iterator[Stored]:
+        """Every stored schedule, as of one instant."""
+        yield from self.get(list(self._state.schedules)).values()
+
+    def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """The last outcome of each schedule that has one."""
+        with self._woken:
+            return {name: dict(self._state.last[name]) for name in names if name in self._state.last}
+
+    def history(self, name: str | None, limit: int) -> list[History]:
+        """The newest ``limit`` records, newest first, of one schedule or of all."""
+        with self._woken:
+            found = [History(t["schedule"], t) for t in reversed(self._ticks) if name in (None, t["schedule"])]
+            return found[:limit]
+
+    # -- waking and watching --------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self._wakes += 1
+        self._woken.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Blocks until a schedule was edited or the leader left, for ``seconds`` at most."""
+        with self._woken:
+            woken = self._woken.wait_for(lambda: self._wakes != self._seen, timeout=seconds)
+            self._seen = self._wakes
+            return woken
+
+    def heartbeat(self, instance: Instance, *, keep: int) -> None:
+        """Publishes a process and drops those not heard of for ``keep`` ms."""
+        with self._woken:
+            now = self._now()
+            self._state.instances[instance.holder] = (now, dict(instance.data))
+            self._state.instances = {h: (at, d) for h, (at, d) in self._state.instances.items() if at >= now - keep}
+
+    def forget(self, holder: str) -> None:
+        """Takes a process that ends off the list."""
+        with self._woken:
+            self._state.instances.pop(holder, None)
+
+    def instances(self) -> list[Instance]:
+        with self._woken:
+            return [Instance(holder, data) for holder, (_, data) in self._state.instances.items()]
+
+    def server(self) -> Mapping[str, Any]:
+        return {}
+
+
+def _record_fields(guard: Guard, record: Record) -> dict[str, Any]:
+    return {
+        "fire_time": str(record.fire_time),
+        "fire_time_to": str(record.fire_time_to),
+        "count": str(record.count),
+        "outcome": record.outcome,
+        "message_id": record.message_id,
+        "decided_at": str(guard.now),
+        "lateness_ms": "" if record.lateness is None else str(record.lateness),
+        "term": str(guard.term),
+        "holder": guard.holder,
+        "reason": record.reason,
+    }

@@ -1,0 +1,93 @@
+-- Adds, changes or removes schedules: the spec, its cursor and the record of what was due under the old spec are
+-- written together, and only if nothing changed since they were read.
+-- KEYS: lease, schedules, due, last, ticks, wake, outstanding, revision
+-- ARGV: holder ('' asks for no lease), term, now, history cap, number of edits, edits
+-- edit: name, spec it was made on ('' for none), score it was made on ('' for none), new spec without its opening
+--       brace ('' removes), new score, outcome ('' for no record), first fire time, last fire time, count, reason
+-- Returns {'lost'} or {'done', answer, ...}; an answer is 'ok', 'stale' or 'failed ...'.
+local LEASE, SCHEDULES, DUE, LAST, TICKS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local WAKE, OUTSTANDING, REVISION = KEYS[6], KEYS[7], KEYS[8]
+local HOLDER, TERM, NOW, CAP = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+if HOLDER ~= '' and redis.call('get', LEASE) ~= HOLDER then
+  return {'lost'}
+end
+
+local at = 5
+local function take()
+  at = at + 1
+  return ARGV[at]
+end
+
+local function take_edit()
+  return {
+    name = take(), spec = take(), score = take(), new_spec = take(), new_score = take(), outcome = take(),
+    fire_time = take(), fire_time_to = take(), count = take(), reason = take(),
+  }
+end
+
+local function is_stale(e)
+  -- A cursor without a schedule is a leftover that a new one may take over.
+  return (redis.call('hget', SCHEDULES, e.name) or '') ~= e.spec
+    or (e.spec ~= '' and (redis.call('zscore', DUE, e.name) or '') ~= e.score)
+end
+
+local function remember(name, outcome)
+  local last, records = follow(opened(redis.call('hget', LAST, name) or nil), outcome)
+  for _, record in ipairs(records) do
+    append(TICKS, CAP, name, record)
+  end
+  put_field(LAST, name, as_text(last))
+end
+
+local function close_open_run(name)
+  local before = opened(redis.call('hget', LAST, name) or nil)
+  if type(before) == 'table' then
+    append(TICKS, CAP, name, before)
+  end
+  drop_field(LAST, name)
+end
+
+-- Never the same number twice, also for a schedule that was removed and added again: a decision made on the old
+-- one must not fit the new one.
+local function next_revision()
+  local last = redis.call('get', REVISION)
+  local revision = string.format('%.0f', math.max(tonumber(last or 0), tonumber(NOW)) + 1)
+  redis.call('set', REVISION, revision)
+  return revision
+end
+
+local function commit(e)
+  if e.outcome ~= '' then
+    remember(e.name, {
+      open = true, outcome = e.outcome, fire_time = e.fire_time, fire_time_to = e.fire_time_to, count = e.count,
+      reason = e.reason, message_id = '', lateness_ms = '', decided_at = NOW, term = TERM, holder = HOLDER,
+    })
+  end
+  if e.new_spec == '' then
+    close_open_run(e.name)
+    drop_score(DUE, e.name)
+    drop_field(OUTSTANDING, e.name)
+    drop_field(SCHEDULES, e.name)
+  else
+    put_score(DUE, e.name, e.new_score)
+    put_field(SCHEDULES, e.name, '{"revision":' .. next_revision() .. ',' .. e.new_spec)
+  end
+end
+
+local answers = {'done'}
+local changed = false
+for i = 1, tonumber(ARGV[5]) do
+  local e = take_edit()
+  if is_stale(e) then
+    answers[i + 1] = 'stale'
+  else
+    local failure = atomically(commit, e)
+    answers[i + 1] = failure and 'failed ' .. failure or 'ok'
+    changed = changed or not failure
+  end
+end
+if changed then
+  pcall(redis.call, 'xadd', WAKE, 'MAXLEN', 1, '*', 'why', 'edited')
+end
+return answers

@@ -1,0 +1,60 @@
+"""Our Lua scripts, and how Dramatiq's own is embedded in those that put messages into queues.
+
+Nothing of Dramatiq's key layout is copied: the source that the running broker uses becomes a function in ours,
+whose parameters shadow what a script is given. The third one lets us watch its commands, or run it dry.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import redis
+from redis.commands.core import Script
+
+__all__ = ["Scripts"]
+
+_PARTS = {
+    "lease_acquire": (),
+    "lease_renew": (),
+    "lease_release": (),
+    "read_due": (),
+    "rights": (),
+    "edit": ("journal", "history"),
+}
+_EMBEDDING = {
+    "fire": ("journal", "history"),
+    "dry_run": (),
+}
+
+
+def _source(name: str) -> str:
+    return (files(__package__) / f"{name}.lua").read_text("utf-8")
+
+
+def _join(name: str, parts: tuple[str, ...], head: str = "") -> str:
+    return head + "\n".join(_source(part) for part in (*parts, name))
+
+
+class Scripts:
+    """Every script, registered on one client. One attribute a verb.
+
+    Parameters:
+      client: the client they are sent with.
+      dispatch: source of Dramatiq's script; ``""`` where the broker is not on this Redis.
+    """
+
+    lease_acquire: Script
+    lease_renew: Script
+    lease_release: Script
+    read_due: Script
+    rights: Script
+    edit: Script
+    fire: Script
+    dry_run: Script
+
+    def __init__(self, client: redis.Redis, dispatch: str = "") -> None:
+        embedded = f"local function dispatch(KEYS, ARGV, redis)\n{dispatch}\nend\n"
+        for name, parts in _PARTS.items():
+            setattr(self, name, client.register_script(_join(name, parts)))
+        for name, parts in _EMBEDDING.items():
+            setattr(self, name, client.register_script(_join(name, parts, embedded)))

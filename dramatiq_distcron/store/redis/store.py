@@ -1,0 +1,352 @@
+"""The store on Redis: each verb is one script or one command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import StoreRefused
+from ..base import (
+    NEVER,
+    Acquired,
+    DuePage,
+    DueRow,
+    Edit,
+    Fire,
+    Guard,
+    Held,
+    History,
+    Instance,
+    Renewed,
+    Stored,
+)
+from .connection import Connection, mapped_errors, text
+from .keys import Keys
+from .scripts import Scripts
+
+__all__ = ["RedisStore", "Touched"]
+
+#: How many schedules are read with one command.
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Touched:
+    """One command of Dramatiq's script: its key, that key's type now, and ``yes``/``no``/``unknown``: allowed?"""
+
+    command: str
+    key: str
+    kind: str
+    allowed: str
+
+
+class RedisStore:
+    """All state of one app in one Redis.
+
+    Parameters:
+      connection: where Redis is.
+      keys: which keys to use.
+      dispatch: source of Dramatiq's script if the broker is on the same Redis.
+      timeout: seconds to wait for an answer.
+      history_size: how many records the history keeps.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        keys: Keys,
+        *,
+        dispatch: str = "",
+        timeout: float = 1.5,
+        history_size: int = 10_000,
+    ) -> None:
+        self.where = connection.where
+        self.keys = keys
+        self._connection = connection
+        self._history_size = history_size
+        # redis-py's types allow for replies that our own settings rule out.
+        self._client: Any = connection.client(timeout)
+        self._scripts = Scripts(self._client, dispatch)
+        self._waiter: Any = None
+        self._woken = "$"
+
+    def _errors(self) -> Any:
+        return mapped_errors(self.where)
+
+    def now(self) -> int:
+        """The server's clock in ms."""
+        with self._errors():
+            seconds, micros = self._client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    # -- the lease ------------------------------------------------------------------------------------------
+
+    def acquire(self, holder: str, ttl: int) -> Acquired | Held:
+        k = self.keys
+        with self._errors():
+            reply = self._scripts.lease_acquire(keys=[k.lease, k.term, k.since], args=[holder, ttl])
+        if text(reply[0]) == "acquired":
+            return Acquired(term=int(reply[1]), now=int(reply[2]))
+        return Held(holder=text(reply[1]), expires_in=int(reply[2]), now=int(reply[3]))
+
+    def renew(self, holder: str, ttl: int) -> Renewed | None:
+        k = self.keys
+        with self._errors():
+            reply = self._scripts.lease_renew(keys=[k.lease, k.schedules, k.due], args=[holder, ttl])
+        if text(reply[0]) == "lost":
+            return None
+        return Renewed(now=int(reply[1]), schedules=int(reply[2]), cursors=int(reply[3]))
+
+    def release(self, holder: str) -> bool:
+        with self._errors():
+            return bool(self._scripts.lease_release(keys=[self.keys.lease, self.keys.wake], args=[holder]))
+
+    def leader(self) -> tuple[str, int, int] | None:
+        """Who leads: holder id, term, since when in ms."""
+        k = self.keys
+        with self._errors():
+            holder, term, since = self._client.mget(k.lease, k.term, k.since)
+        return (text(holder), int(term or 0), int(since or 0)) if holder else None
+
+    # -- ticks ----------------------------------------------------------------------------------------------
+
+    def read_due(self, now: int, *, skip: int, limit: int) -> DuePage:
+        k = self.keys
+        with self._errors():
+            reply = self._scripts.read_due(keys=[k.schedules, k.due, k.outstanding], args=[now, skip, limit])
+        rows, later = json.loads(reply.decode("utf-8", "surrogateescape"))
+        return DuePage(
+            rows=[
+                DueRow(name, _whole(score), int(revision) if revision else "", outstanding)
+                for name, score, revision, outstanding in rows
+            ],
+            next_score=_whole(later) if later and _whole(later) < NEVER else None,
+        )
+
+    def fire(self, guard: Guard, fires: Sequence[Fire]) -> list[str] | None:
+        """Commits ``fires`` one by one. ``None``: the guard's holder does not have the lease."""
+        k = self.keys
+        binaries: list[bytes] = []
+        head = [guard.holder, str(guard.term), str(guard.now), str(self._history_size)]
+        packed = json.dumps([*head, [_packed(fire, binaries) for fire in fires]])
+        with self._errors():
+            reply = self._scripts.fire(
+                keys=[
+                    k.namespace, k.lease, k.schedules, k.due, k.last, k.ticks, k.runs, k.outstanding, k.outbox
+                ],
+                args=[packed, *binaries],
+            )  # fmt: skip
+        if text(reply[0]) == "lost":
+            return None
+        answers = ["ok"] * len(fires)
+        for index, answer in zip(reply[1::2], reply[2::2], strict=True):
+            answers[index - 1] = text(answer)
+        return answers
+
+    # -- schedules ------------------------------------------------------------------------------------------
+
+    def edit(self, guard: Guard, edits: Sequence[Edit]) -> list[str] | None:
+        """Applies ``edits`` one by one. ``None``: the guard's holder does not have the lease."""
+        k = self.keys
+        args: list[Any] = [guard.holder, guard.term, guard.now, self._history_size, len(edits)]
+        for edit in edits:
+            args += _edit_args(edit)
+        with self._errors():
+            reply = self._scripts.edit(
+                keys=[k.lease, k.schedules, k.due, k.last, k.ticks, k.wake, k.outstanding, k.revision],
+                args=args,
+            )
+        return _answers(reply)
+
+    def get(self, names: Iterable[str]) -> dict[str, Stored]:
+        found: dict[str, Stored] = {}
+        for chunk in _chunks(list(names)):
+            with self._errors():
+                specs = self._client.hmget(self.keys.schedules, chunk)
+                scores = self._client.zmscore(self.keys.due, chunk)
+            for name, spec, score in zip(chunk, specs, scores, strict=True):
+                if spec is not None:
+                    found[name] = Stored(name, text(spec), _score(score))
+        return found
+
+    def scan(self) -> Iterator[Stored]:
+        """Every stored schedule, in no order; one that is changed meanwhile may come in either form."""
+        cursor = 0
+        seen: set[str] = set()
+        while True:
+            with self._errors():
+                cursor, specs = self._client.hscan(self.keys.schedules, cursor, count=_CHUNK)
+                names = [name for name in specs if text(name) not in seen]
+                scores = self._client.zmscore(self.keys.due, names) if names else []
+            for name, score in zip(names, scores, strict=True):
+                seen.add(text(name))
+                yield Stored(text(name), text(specs[name]), _score(score))
+            if cursor == 0:
+                return
+
+    def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """The last outcome of each schedule that has one."""
+        found: dict[str, Mapping[str, str]] = {}
+        for chunk in _chunks(list(names)):
+            with self._errors():
+                values = self._client.hmget(self.keys.last, chunk)
+            found.update({n: json.loads(v) for n, v in zip(chunk, values, strict=True) if v is not None})
+        return found
+
+    def history(self, name: str | None, limit: int) -> list[History]:
+        """The newest ``limit`` records, newest first, of one schedule or of all."""
+        found: list[History] = []
+        newest = "+"
+        while len(found) < limit:
+            with self._errors():
+                entries = self._client.xrevrange(self.keys.ticks, max=newest, count=_CHUNK)
+            for _, raw in entries:
+                fields = {text(key): text(value) for key, value in raw.items()}
+                if name is None or fields["schedule"] == name:
+                    found.append(History(fields["schedule"], fields))
+            if len(entries) < _CHUNK:
+                break
+            newest = "(" + text(entries[-1][0])
+        return found[:limit]
+
+    # -- fit ------------------------------------------------------------------------------------------------
+
+    def dry_run(self, call: Sequence[Any]) -> list[Touched]:
+        """What Dramatiq's script would do with ``call``, without doing it."""
+        with self._errors():
+            reply = self._scripts.dry_run(keys=[self.keys.namespace], args=call)
+        return [Touched(*(text(part) for part in entry[:4])) for entry in reply]
+
+    def refused_commands(self) -> list[str]:
+        """Our own commands that this user may not send; empty where the server cannot tell (before Redis 7.0)."""
+        args: list[Any] = []
+        for command in self.keys.commands():
+            args += [command[0], len(command) - 1, *command[1:]]
+        with self._errors():
+            return [text(refused) for refused in self._scripts.rights(keys=[self.keys.lease], args=args)]
+
+    def wrong_types(self) -> list[str]:
+        """Those of our keys that hold something else than they should."""
+        with self._errors():
+            return [
+                f"{key} is a {text(found)}, not a {kind}"
+                for key, kind in self.keys.types().items()
+                if (found := self._client.type(key)) not in (b"none", kind.encode())
+            ]
+
+    # -- waking and watching --------------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> bool:
+        """Blocks until a schedule was edited or the leader left, for ``seconds`` at most."""
+        if self._waiter is None:
+            # It must outlast the block, unlike every other command of ours.
+            self._waiter = self._connection.client(seconds + 5)
+        with self._errors():
+            if self._woken == "$":
+                self._woken = self._newest_wake()
+            reply: Any = self._waiter.xread({self.keys.wake: self._woken}, block=max(1, int(seconds * 1000)))
+        if not reply:
+            return False
+        self._woken = text(reply[0][1][-1][0])
+        return True
+
+    def _newest_wake(self) -> str:
+        newest = self._waiter.xrevrange(self.keys.wake, count=1)
+        return text(newest[0][0]) if newest else "0-0"
+
+    def heartbeat(self, instance: Instance, *, keep: int) -> None:
+        """Publishes a process and drops those not heard of for ``keep`` ms."""
+        now = self.now()
+        k = self.keys
+        with self._errors():
+            gone = self._client.zrangebyscore(k.instances, "-inf", now - keep)
+            with self._client.pipeline(transaction=True) as pipe:
+                pipe.zadd(k.instances, {instance.holder: now})
+                pipe.hset(k.instances_data, instance.holder, json.dumps(dict(instance.data)))
+                if gone:
+                    pipe.zrem(k.instances, *gone)
+                    pipe.hdel(k.instances_data, *gone)
+                pipe.execute()
+
+    def forget(self, holder: str) -> None:
+        """Takes a process that ends off the list."""
+        with self._errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.zrem(self.keys.instances, holder)
+            pipe.hdel(self.keys.instances_data, holder)
+            pipe.execute()
+
+    def instances(self) -> list[Instance]:
+        with self._errors():
+            found = self._client.hgetall(self.keys.instances_data)
+        return [Instance(text(holder), json.loads(data)) for holder, data in found.items()]
+
+    def server(self) -> Mapping[str, Any]:
+        """What kind of server it is; only what we may ask for."""
+        try:
+            with self._errors():
+                info = self._client.info("server")
+        except StoreRefused:
+            return {}
+        name = "valkey" if "valkey_version" in info else "redis"
+        return {"server": name, "version": info.get("valkey_version", info.get("redis_version"))}
+
+
+def _answers(reply: Sequence[Any]) -> list[str] | None:
+    return None if text(reply[0]) == "lost" else [text(answer) for answer in reply[1:]]
+
+
+def _whole(score: str) -> int:
+    # Ours are whole numbers; one with a fraction was written by hand, and won't compare.
+    try:
+        return int(score)
+    except ValueError:
+        return int(float(score))
+
+
+def _packed(fire: Fire, binaries: list[bytes]) -> list[Any]:
+    """``fire`` as the script takes it: text in one JSON document, which costs less than an argument each."""
+    r = fire.record
+    if fire.outbox:
+        binaries.append(fire.outbox)
+    return [
+        fire.name, str(fire.revision), "*" if fire.score is None else str(fire.score), str(fire.new_score),
+        fire.run_before, r.outcome, str(r.fire_time), str(r.fire_time_to), str(r.count), r.reason, r.message_id,
+        "" if r.lateness is None else str(r.lateness), fire.run, bool(fire.outbox),
+        [_packed_call(call, binaries) for call in fire.calls],
+    ]  # fmt: skip
+
+
+def _packed_call(call: Sequence[Any], binaries: list[bytes]) -> list[Any]:
+    packed: list[Any] = []
+    for argument in call:
+        if isinstance(argument, bytes):
+            binaries.append(argument)
+            packed.append(False)
+        else:
+            packed.append(str(int(argument)) if isinstance(argument, bool) else str(argument))
+    return packed
+
+
+def _edit_args(edit: Edit) -> list[Any]:
+    before, record = edit.before, edit.record
+    args: list[Any] = [
+        edit.name,
+        before.spec if before else "",
+        "" if before is None or before.score is None else before.score,
+        "" if edit.spec is None else json.dumps(edit.spec, separators=(",", ":"), ensure_ascii=False)[1:],
+        edit.score,
+    ]
+    if record is None:
+        return [*args, "", "", "", "", ""]
+    return [*args, record.outcome, record.fire_time, record.fire_time_to, record.count, record.reason]
+
+
+def _score(score: float | None) -> int | None:
+    return None if score is None else int(score)
+
+
+def _chunks(names: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(names), _CHUNK):
+        yield names[start : start + _CHUNK]

@@ -1,0 +1,26 @@
+"""Did you mean …? The words after the name of something that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from .errors import ConfigurationError
+
+__all__ = ["did_you_mean", "refuse_unknown"]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A sentence with the closest known word, or one that lists them all."""
+    choices = sorted(known)
+    close = get_close_matches(word, choices, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Known: {', '.join(choices)}." if choices else "None is known."
+
+
+def refuse_unknown(unknown: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Raises ``ConfigurationError`` for the first option that ``where`` does not have."""
+    for option in unknown:
+        raise ConfigurationError(f"{where} has no option {option!r}. {did_you_mean(option, known)}")
