@@ -123,6 +123,10 @@ class Beat:
         self._stopping.set()
         self._wake.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def _guarded_turn(self) -> float:
         try:
             wait = self._turn()

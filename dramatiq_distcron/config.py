@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .durations import Duration, milliseconds
@@ -42,9 +42,14 @@ class DistCronOptions(PolicyOptions, total=False):
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``DistCron`` was given, checked; durations in ms. ``policy`` is the default of every schedule."""
+    """What ``DistCron`` was given, checked; durations in ms.
+
+    ``default_redis`` is that of the environment, for those who were told of none; ``policy`` is the default of every
+    schedule.
+    """
 
     redis: RedisSource | None = None
+    default_redis: str | None = None
     app: str = "default"
     namespace: str | None = None
     tz: str = "UTC"
@@ -59,12 +64,13 @@ class Settings:
         Raises:
           ConfigurationError: an option is unknown or has a value it cannot have.
         """
-        own = {f.name for f in fields(cls)} - {"policy"}
+        own = set(_CHECKS)
         refuse_unknown({name: None for name in options if name not in own | _POLICIES}, own | _POLICIES, "DistCron()")
         given = {**_from_environment(), **options}
         policy = checked_policy({name: given[name] for name in given if name in _POLICIES})
         settings: dict[str, Any] = {name: _CHECKS[name](given[name]) for name in given if name in own}
-        return cls(**settings, policy=Policy().overridden(policy))
+        default_redis = os.environ.get("DISTCRON_REDIS_URL") or None
+        return cls(**settings, default_redis=default_redis, policy=Policy().overridden(policy))
 
 
 def checked_lease_ttl(value: Any) -> int:
@@ -80,7 +86,6 @@ def checked_lease_ttl(value: Any) -> int:
 
 def _from_environment() -> dict[str, Any]:
     variables = {
-        "redis": "DISTCRON_REDIS_URL",
         "app": "DISTCRON_APP",
         "namespace": "DISTCRON_NAMESPACE",
         "tz": "DISTCRON_TZ",

@@ -106,7 +106,11 @@ class CronExpression:
         fields = {SECOND: self.second, MINUTE: self.minute, HOUR: self.hour}
         fields |= {DAY: self.day, MONTH: self.month, WEEKDAY: self.weekday}
         resolved = " ".join(fields[kind].spread(key) for kind in _KINDS[self.seconds])
-        return replace(_parse(resolved, self.seconds), text=self.text, _warnings=self._warnings)
+        try:
+            found = _parse(resolved, self.seconds)
+        except InvalidCronExpression as error:
+            raise InvalidCronExpression(f"{self.text!r} spread for {key[:80]!r}: {error}") from None
+        return replace(found, text=self.text, _warnings=self._warnings)
 
     def next_wall(self, after: datetime) -> datetime | None:
         """Return the first matching wall time strictly after `after`; both naive.

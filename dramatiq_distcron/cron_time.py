@@ -48,7 +48,7 @@ def _next_fire(expression: CronExpression, zone: ZoneInfo, after: int) -> int | 
             return instant if instant <= _LAST_INSTANT else None
         following = span_at(zone, _skip_calm_time(span, done, wall))
         if following.start == span.end:
-            if fixed and _skips(following) and wall <= following.start + following.offset:
+            if fixed and _skips(following) and wall < following.start + following.offset:
                 return following.start
             reached = _dealt_with(following, fixed)
             # Most changes are far from any match: then the match found before is still the next one.

@@ -295,7 +295,8 @@ class Server:
         return self._failure(f"it ended with code {process.returncode} before it answered")
 
     def _port_taken(self, port: int | None, detail: str) -> _PortTaken:
-        return _PortTaken(str(self._failure(f"port {port} is taken, {detail}; free it or give another port")))
+        place = str(self._socket) if port is None else f"port {port}"
+        return _PortTaken(str(self._failure(f"{place} is taken, {detail}; free it or give another one")))
 
     def _failure(self, reason: str) -> ServerError:
         tail = "".join(f"\n  {line}" for line in self.log_tail().splitlines()) or " (none)"

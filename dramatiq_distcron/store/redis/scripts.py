@@ -19,6 +19,7 @@ _PARTS = {
     "lease_release": (),
     "read_due": (),
     "rights": (),
+    "heartbeat": (),
     "edit": ("journal", "history"),
 }
 _EMBEDDING = {
@@ -48,6 +49,7 @@ class Scripts:
     lease_release: Script
     read_due: Script
     rights: Script
+    heartbeat: Script
     edit: Script
     fire: Script
     dry_run: Script

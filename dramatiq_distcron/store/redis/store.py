@@ -258,17 +258,10 @@ class RedisStore:
 
     def heartbeat(self, instance: Instance, *, keep: int) -> None:
         """Publishes a process and drops those not heard of for ``keep`` ms."""
-        now = self.now()
         k = self.keys
+        data = json.dumps(dict(instance.data))
         with self._errors():
-            gone = self._client.zrangebyscore(k.instances, "-inf", now - keep)
-            with self._client.pipeline(transaction=True) as pipe:
-                pipe.zadd(k.instances, {instance.holder: now})
-                pipe.hset(k.instances_data, instance.holder, json.dumps(dict(instance.data)))
-                if gone:
-                    pipe.zrem(k.instances, *gone)
-                    pipe.hdel(k.instances_data, *gone)
-                pipe.execute()
+            self._scripts.heartbeat(keys=[k.instances, k.instances_data], args=[instance.holder, data, keep])
 
     def forget(self, holder: str) -> None:
         """Takes a process that ends off the list."""

@@ -1,0 +1,7 @@
+"""``python -m dramatiq_distcron``."""
+
+import sys
+
+from dramatiq_distcron.cli import main
+
+sys.exit(main())

@@ -1,0 +1,43 @@
+"""The command line. It parses, calls, and shows; it decides nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from dramatiq_distcron.cli import beat, server, state
+from dramatiq_distcron.cli.exits import Exit, exit_code_of
+from dramatiq_distcron.cli.parser import Parser
+from dramatiq_distcron.errors import DistCronError
+from dramatiq_distcron.version import VERSION
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except DistCronError as error:
+        print(f"dramatiq-distcron: {error}", file=sys.stderr)
+        return exit_code_of(error)
+    except KeyboardInterrupt:
+        return Exit.KILLED
+    except BrokenPipeError:
+        # Whoever read our output (head, less) has seen enough.
+        sys.stderr.close()
+        return Exit.OK
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="dramatiq-distcron",
+        description="Periodic jobs for Dramatiq that stay safe on many machines.",
+        epilog="Each command explains itself: dramatiq-distcron beat --help",
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    for face in (beat, server, state):
+        face.add_commands(commands)
+    return parser

@@ -1,0 +1,50 @@
+"""The exit codes: Dramatiq's, and ours after them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ..errors import (
+    ConfigurationError,
+    ConflictError,
+    DistCronError,
+    NotFoundError,
+    ServerError,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+__all__ = ["Exit", "PidFileError", "exit_code_of"]
+
+
+class Exit(IntEnum):
+    OK = 0
+    KILLED = 1
+    IMPORT = 2
+    CONNECTION = 3
+    PID_FILE = 4
+    CONFLICT = 5
+    FINDINGS = 6
+    NOT_FOUND = 7
+    PARTLY = 8
+
+
+class PidFileError(DistCronError):
+    """The pid file belongs to a running process, or cannot be written."""
+
+
+# The most special first.
+_CODES: list[tuple[type[DistCronError], Exit]] = [
+    (ConflictError, Exit.CONFLICT),
+    (ConfigurationError, Exit.IMPORT),
+    (NotFoundError, Exit.NOT_FOUND),
+    (PidFileError, Exit.PID_FILE),
+    (StoreUnavailable, Exit.CONNECTION),
+    (StoreRefused, Exit.CONNECTION),
+    (ServerError, Exit.CONNECTION),
+]
+
+
+def exit_code_of(error: DistCronError) -> int:
+    """The code a command ends with because of ``error``."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.KILLED)

@@ -1,0 +1,131 @@
+"""From what is written on the command line to the app's middleware."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from functools import reduce
+from types import ModuleType
+from typing import Any
+
+import dramatiq.broker
+from dramatiq import Broker
+
+from ..errors import ConfigurationError, ConflictError, DistCronError
+from ..logs import get_logger
+from ..middleware.distcron import DistCron, get_distcron, installed
+
+__all__ = ["LoadError", "load_app"]
+
+
+class LoadError(ConfigurationError):
+    """A module cannot be imported, or what was named is not in it."""
+
+
+def load_app(broker: str, modules: Sequence[str] = (), path: Sequence[str] = (".",)) -> DistCron:
+    """Imports the app and returns the middleware of its broker.
+
+    Parameters:
+      broker: ``module``, ``module:a_broker`` or ``module:a_function`` that sets the broker up.
+      modules: more modules to import, with actors.
+      path: folders to import from, before all others.
+
+    Raises:
+      LoadError: something cannot be imported or is not there.
+      ConflictError: two brokers have schedules, and which one is meant was not said.
+      ConfigurationError: the broker has no DistCron middleware, or a schedule cannot be used.
+    """
+    sys.path[:0] = [os.path.abspath(folder) for folder in ([path] if isinstance(path, str) else path)]
+    name, _, attribute = broker.partition(":")
+    module = _import(name)
+    found = _named_broker(module, attribute) if attribute else _global_broker(module)
+    for more in modules:
+        _import(more)
+    distcron = _distcron_of(found, module)
+    _look_for_others(distcron, named=bool(attribute))
+    return distcron
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except DistCronError:
+        raise
+    except Exception as error:
+        if "actor options are undefined" in str(error) and "periodic" in str(error):
+            raise LoadError(
+                f"In module {name!r} an actor with periodic= is declared before its broker has the DistCron middleware "
+                f"({_where(error)}). Call install(broker) and dramatiq.set_broker(broker) before the actors, or give the "
+                "actor its broker with @dramatiq.actor(broker=...)."
+            ) from error
+        raise LoadError(_cannot_import(name, error)) from error
+
+
+def _cannot_import(name: str, error: Exception) -> str:
+    text = f"Module {name!r} cannot be imported: {type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
+        return f"{text}. Looked in {', '.join(sys.path[:3])} and more; name its folder with --path."
+    return f"{text} ({_where(error)})."
+
+
+def _where(error: Exception) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    own = [frame for frame in frames if "dramatiq" not in frame.filename.split(os.sep)[-2:]]
+    last = (own or frames)[-1]
+    return f"{last.filename}, line {last.lineno}"
+
+
+def _named_broker(module: ModuleType, attribute: str) -> Broker:
+    try:
+        found = reduce(getattr, attribute.split("."), module)  # type: ignore[arg-type]
+    except AttributeError:
+        raise LoadError(f"Module {module.__name__!r} has no {attribute!r}.{_brokers_hint(module)}") from None
+    if isinstance(found, Broker):
+        return found
+    if callable(found):
+        try:
+            made: Any = found()
+        except DistCronError:
+            raise
+        except Exception as error:
+            raise LoadError(f"{module.__name__}:{attribute}() failed: {type(error).__name__}: {error}") from error
+        return made if isinstance(made, Broker) else _global_broker(module)
+    raise LoadError(f"{module.__name__}:{attribute} is not a broker but {found!r}.{_brokers_hint(module)}")
+
+
+def _global_broker(module: ModuleType) -> Broker:
+    # get_broker() would make one up, on a RabbitMQ that nobody spoke of.
+    found = dramatiq.broker.global_broker
+    if found is None:
+        raise LoadError(
+            f"Module {module.__name__!r} sets no broker: call dramatiq.set_broker(broker) in it, or name the broker: "
+            f"{module.__name__}:broker.{_brokers_hint(module)}"
+        )
+    return found
+
+
+def _brokers_hint(module: ModuleType) -> str:
+    names = sorted(name for name, value in vars(module).items() if isinstance(value, Broker))
+    return f" It has {' and '.join(f'{module.__name__}:{name}' for name in names)}." if names else ""
+
+
+def _distcron_of(broker: Broker, module: ModuleType) -> DistCron:
+    try:
+        return get_distcron(broker)
+    except ConfigurationError as error:
+        raise LoadError(f"{error}{_brokers_hint(module)}") from None
+
+
+def _look_for_others(distcron: DistCron, *, named: bool) -> None:
+    """Schedules on another broker would never be fired, and nobody would notice."""
+    others = [other for other in installed() if other is not distcron]
+    if not others:
+        return
+    names = ", ".join(sorted(name for other in others for name in other.specs()))
+    text = f"Another broker has schedules too, which this beat does not fire: {names}."
+    if not named:
+        raise ConflictError(f"{text} Say which one is meant, as module:broker, and run a beat for each.")
+    get_logger(__name__, DistCron).warning("%s Run a beat for it as well.", text)

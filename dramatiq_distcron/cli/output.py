@@ -1,0 +1,46 @@
+"""How results are shown: tables for people, one JSON object for programs. Data goes to stdout, logs to stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..durations import iso
+
+__all__ = ["ago", "instant", "print_json", "print_table"]
+
+
+def print_json(data: Any) -> None:
+    print(json.dumps(data, ensure_ascii=False), flush=True)
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Columns as wide as their widest cell; nothing is cut."""
+    lines = [[str(cell) for cell in row] for row in (headers, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), flush=True)
+
+
+def instant(ms: int | None) -> str | None:
+    """UTC ms as ISO 8601, or nothing."""
+    return None if ms is None else iso(ms)
+
+
+def ago(ms: int | None, now: int) -> str:
+    """An instant as people read it: date and time in UTC, and how far away it is."""
+    if ms is None:
+        return "-"
+    return f"{iso(ms)[:19].replace('T', ' ')}Z ({_distance(ms - now)})"
+
+
+def _distance(ms: int) -> str:
+    length = abs(ms) / 1000
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if length >= size:
+            text = f"{length / size:.0f} {unit}"
+            break
+    else:
+        text = f"{length:.0f} s"
+    return f"in {text}" if ms >= 0 else f"{text} ago"

@@ -1,0 +1,56 @@
+"""A pid file, as Dramatiq's command keeps one: never over one of a running process, never over another file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .exits import PidFileError
+
+__all__ = ["pid_file"]
+
+
+@contextmanager
+def pid_file(name: str | None) -> Iterator[None]:
+    """Holds the pid file ``name`` with our pid in it.
+
+    Raises:
+      PidFileError: it belongs to a running process, is something else than a pid file, or cannot be written.
+    """
+    if name is None:
+        yield
+        return
+    file = Path(name)
+    _refuse_running(file)
+    try:
+        file.write_text(str(os.getpid()))
+    except OSError as error:
+        raise PidFileError(f"The pid file {file} cannot be written: {error.strerror}.") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            file.unlink()
+
+
+def _refuse_running(file: Path) -> None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return
+    if not text.isdigit():
+        raise PidFileError(f"{file} is not a pid file, so it is not overwritten. Name another with --pid-file.")
+    if int(text) != os.getpid() and _runs(int(text)):
+        raise PidFileError(f"{file} says that a beat runs as process {text}. Stop it, or name another pid file.")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

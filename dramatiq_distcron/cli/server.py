@@ -1,0 +1,116 @@
+"""``server``, ``dev`` and ``demo``: what needs no Redis of your own."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from typing import Any
+
+from ..demo.processes import Child, beat_command, worker_command
+from ..demo.run import SHORTEST, run
+from ..demo.show import Show
+from ..server import Server
+from .beat import add_app_arguments
+from .exits import Exit
+from .output import print_json
+
+__all__ = ["add_commands"]
+
+_DEV = """\
+Runs a server of its own, one beat and one worker process for your app, until Ctrl-C. The app finds the server in the
+environment:
+
+  broker = RedisBroker(url=os.environ["DISTCRON_REDIS_URL"])
+"""
+
+
+def add_commands(commands: Any) -> None:
+    demo = commands.add_parser("demo", help="see a leader killed and no tick lost or doubled; needs no Redis")
+    demo.add_argument(
+        "--duration", metavar="S", type=_duration, default=20.0, help="about how long, in seconds (default: 20)"
+    )
+    demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    demo.set_defaults(run=_demo, parser=demo)
+
+    server = commands.add_parser("server", help="run an embedded server in the foreground and print its URL")
+    server.add_argument("--port", type=int, help="the port on 127.0.0.1 (default: a free one)")
+    server.add_argument("--directory", metavar="DIR", help="keep the data there (default: keep nothing)")
+    server.set_defaults(run=_server, parser=server)
+
+    dev = commands.add_parser(
+        "dev", help="run an embedded server, one beat and one worker process for your app", description=_DEV
+    )
+    add_app_arguments(dev)
+    dev.set_defaults(run=_dev, parser=dev)
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not SHORTEST <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"must be from {SHORTEST:g} to 3600 seconds, so that there is a takeover")
+    return seconds
+
+
+def _demo(args: argparse.Namespace) -> int:
+    show = Show(quiet=args.json)
+    _end_on_sigterm()
+    proof = run(args.duration, show)
+    if args.json:
+        print_json(proof.to_json())
+    else:
+        show.proof(proof)
+    return Exit.OK if proof.ok else Exit.KILLED
+
+
+def _server(args: argparse.Namespace) -> int:
+    stopped = _stopped_by_signal()
+    with Server(port=args.port, directory=args.directory) as server:
+        print(server.url, flush=True)
+        while not stopped.wait(0.5):
+            if not server.alive:
+                print(f"The server ended by itself.\n{server.log_tail()}", file=sys.stderr)
+                return Exit.KILLED
+    return Exit.OK
+
+
+def _dev(args: argparse.Namespace) -> int:
+    stopped = _stopped_by_signal()
+    path = [f"--path={folder}" for folder in args.path]
+    with Server() as server:
+        print(f"Server: {server.url}, version {server.version}", flush=True)
+        env = {"DISTCRON_REDIS_URL": server.url, "REDIS_URL": server.url}
+        children = [
+            Child("beat", [*beat_command(args.broker, *args.modules), *path], env, echo=True),
+            Child("worker", [*worker_command(args.broker, args.modules), *path], env, echo=True),
+        ]
+        try:
+            while not stopped.wait(0.5):
+                ended = next((child for child in children if not child.alive), None)
+                if ended is not None:
+                    print(f"The {ended.name} ended by itself.", file=sys.stderr)
+                    return Exit.KILLED
+        finally:
+            for child in children:
+                child.terminate()
+            for child in children:
+                child.end()
+    return Exit.OK
+
+
+def _stopped_by_signal() -> threading.Event:
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped
+
+
+def _end_on_sigterm() -> None:
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)

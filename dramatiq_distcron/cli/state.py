@@ -1,0 +1,187 @@
+"""The verbs that look at the stored state, or change it: ``list``, ``history``, ``status``, ``trigger``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigurationError
+from ..middleware.distcron import DistCron, install
+from .exits import Exit
+from .loading import load_app
+from .output import ago, instant, print_json, print_table
+
+if TYPE_CHECKING:
+    from ..api.schedules import ScheduleInfo, TickInfo
+
+__all__ = ["add_commands"]
+
+_DEFAULT_URL = "redis://127.0.0.1:6379/0"
+
+
+def add_commands(commands: Any) -> None:
+    _add(commands, "list", _list, "show the schedules with their next and last fire times")
+    history = _add(commands, "history", _history, "show what became of a schedule's fire times, newest first")
+    history.add_argument("name", metavar="NAME", help="the schedule")
+    history.add_argument("-n", "--limit", type=int, default=20, help="how many records (default: 20)")
+    _add(commands, "status", _status, "show who leads, who stands by, and the server")
+    trigger = _add(commands, "trigger", _trigger, "enqueue a schedule's message now, beside its fire times")
+    trigger.add_argument("name", metavar="NAME", help="the schedule")
+
+
+def _add(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary[0].upper() + summary[1:] + "."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    where = parser.add_argument_group("where the state is")
+    where.add_argument("--broker", metavar="MODULE[:NAME]", help="the app whose broker says it")
+    where.add_argument("--path", "-P", default=["."], nargs="*", help="the module import path (default: .)")
+    where.add_argument("--redis-url", metavar="URL", help=f"default: $DISTCRON_REDIS_URL, else {_DEFAULT_URL}")
+    where.add_argument("--namespace", metavar="NS", help="prefix of Dramatiq's keys (default: dramatiq)")
+    where.add_argument("--app", metavar="APP", help="the app's name, as in DistCron(app=...) (default: default)")
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def _open(args: argparse.Namespace) -> DistCron:
+    """The app's middleware, or one that knows no code and finds the state by its URL."""
+    if args.broker:
+        if args.redis_url or args.namespace or args.app:
+            raise ConfigurationError("--broker says where the state is; leave out --redis-url, --namespace and --app.")
+        return load_app(args.broker, (), args.path)
+    from dramatiq.brokers.redis import RedisBroker
+
+    url = args.redis_url or os.environ.get("DISTCRON_REDIS_URL") or _DEFAULT_URL
+    namespace = args.namespace or os.environ.get("DISTCRON_NAMESPACE") or "dramatiq"
+    try:
+        broker = RedisBroker(url=url, namespace=namespace, middleware=[])
+    except ValueError as error:
+        raise ConfigurationError(f"{url!r} is not the URL of a Redis: {error}") from None
+    return install(broker, **({"app": args.app} if args.app else {}))
+
+
+def _list(args: argparse.Namespace) -> int:
+    distcron = _open(args)
+    schedules = distcron.schedules.list()
+    if args.json:
+        print_json({"schedules": [_schedule_json(one) for one in schedules]})
+        return Exit.OK
+    now = distcron.open_backend().store.now()
+    print_table(
+        ["SCHEDULE", "WHEN", "ZONE", "ACTOR", "STATE", "NEXT", "LAST", "OUTCOME"],
+        [
+            (
+                one.name,
+                one.expression,
+                one.timezone or "-",
+                one.actor,
+                one.state,
+                ago(one.next_fire_time, now),
+                ago(one.last_fire_time, now),
+                one.last_outcome or "-",
+            )
+            for one in schedules
+        ],
+    )
+    return Exit.OK
+
+
+def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
+    return {
+        **asdict(one),
+        "next_fire_time": instant(one.next_fire_time),
+        "last_fire_time": instant(one.last_fire_time),
+    }
+
+
+def _history(args: argparse.Namespace) -> int:
+    distcron = _open(args)
+    ticks = distcron.schedules.history(args.name, limit=args.limit)
+    if args.json:
+        print_json({"ticks": [_tick_json(tick) for tick in ticks]})
+        return Exit.OK
+    now = distcron.open_backend().store.now()
+    print_table(
+        ["FIRE TIME", "COUNT", "OUTCOME", "LATE", "MESSAGE", "REASON"],
+        [
+            (
+                ago(tick.fire_time, now),
+                tick.count,
+                tick.outcome,
+                "-" if tick.lateness_ms is None else f"{tick.lateness_ms} ms",
+                tick.message_id or "-",
+                tick.reason,
+            )
+            for tick in ticks
+        ],
+    )
+    return Exit.OK
+
+
+def _tick_json(tick: TickInfo) -> dict[str, Any]:
+    return {
+        **asdict(tick),
+        "fire_time": instant(tick.fire_time),
+        "fire_time_to": instant(tick.fire_time_to),
+        "decided_at": instant(tick.decided_at),
+    }
+
+
+def _status(args: argparse.Namespace) -> int:
+    distcron = _open(args)
+    status = distcron.status()
+    leader = status.leader
+    if args.json:
+        print_json(
+            {
+                "leader": leader and {**asdict(leader), "since": instant(leader.since)},
+                "instances": [_instance_json(one) for one in status.instances],
+                "redis": dict(status.redis),
+            }
+        )
+        return Exit.OK
+    now = distcron.open_backend().store.now()
+    if leader:
+        print(f"Leader: {leader.holder}, term {leader.term}, since {ago(leader.since, now)}")
+    else:
+        print("Leader: none. Start one with: dramatiq-distcron beat BROKER")
+    print_table(
+        ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST PASS", "HOLDER"],
+        [
+            (
+                one["role"],
+                one["host"],
+                one["pid"],
+                one["version"],
+                ago(one["started_at"], now),
+                ago(one["last_pass_at"], now),
+                one["holder"],
+            )
+            for one in status.instances
+        ],
+    )
+    print("Redis: " + ", ".join(f"{key} {value}" for key, value in status.redis.items()))
+    return Exit.OK
+
+
+def _instance_json(one: Any) -> dict[str, Any]:
+    return {**one, "started_at": instant(one["started_at"]), "last_pass_at": instant(one["last_pass_at"])}
+
+
+def _trigger(args: argparse.Namespace) -> int:
+    message = _open(args).schedules.trigger(args.name)
+    if args.json:
+        print_json(
+            {
+                "schedule": args.name,
+                "message_id": message.message_id,
+                "actor": message.actor_name,
+                "queue": message.queue_name,
+            }
+        )
+    else:
+        print(f"Enqueued {message.actor_name} on {message.queue_name!r} as message {message.message_id}.")
+    return Exit.OK

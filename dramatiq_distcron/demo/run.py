@@ -1,0 +1,166 @@
+"""A run: start everything, kill the leader in the middle, count at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from dramatiq.brokers.redis import RedisBroker
+
+from ..errors import ServerError, StoreUnavailable
+from ..middleware.distcron import DistCron, install
+from ..server import Server
+from .processes import Child, beat_command, worker_command
+from .proof import Proof, TickKey, due_ticks, prove
+from .show import Show
+
+__all__ = ["SHORTEST", "run"]
+
+#: Shorter runs have no time for a takeover.
+SHORTEST = 5.0
+
+_APP = "dramatiq_distcron.demo.app"
+_SUCCEEDED, _FAILED = "distcron-demo:succeeded", "distcron-demo:failed"
+_GLANCE = 0.1
+_PATIENCE = 20.0
+
+
+def run(duration: float, show: Show) -> Proof:
+    """Runs the demonstration for about ``duration`` seconds. Leaves no process and no file behind.
+
+    Raises:
+      ServerError: there is no server to run on, or something of ours did not start.
+    """
+    with ExitStack() as stack:
+        server = stack.enter_context(Server())
+        show.say(f"A server of our own: {server.url}, version {server.version}")
+        return _Run(server.url, duration, show, stack).go()
+
+
+class _Run:
+    def __init__(self, url: str, duration: float, show: Show, stack: ExitStack) -> None:
+        self._duration = duration
+        self._show = show
+        self._broker = RedisBroker(url=url, middleware=[])
+        stack.callback(self._broker.client.close)
+        self._distcron: DistCron = install(self._broker)
+        self._store = self._distcron.open_backend().store
+        self._children: list[Child] = []
+        stack.callback(self._end_all)
+        env = {"DISTCRON_REDIS_URL": url}
+        self._beats = [self._start(f"beat {n}", beat_command(_APP), env) for n in "AB"]
+        self._workers = [self._start(f"worker {n}", worker_command(_APP), env) for n in "12"]
+        self._started = time.monotonic()
+        self._killed_at: int | None = None
+        self._takeover: int | None = None
+
+    def _start(self, name: str, command: list[str], env: dict[str, str]) -> Child:
+        child = Child(name, command, env)
+        self._children.append(child)
+        return child
+
+    def _end_all(self) -> None:
+        for child in self._children:
+            child.terminate()
+        for child in self._children:
+            child.end()
+
+    # -- the play -------------------------------------------------------------------------------------------
+
+    def go(self) -> Proof:
+        self._await("a leader", lambda: self._leader() is not None)
+        self._await("the first run", lambda: bool(self._broker.client.llen(_SUCCEEDED)))
+        self._started = time.monotonic()
+        self._show.say("Two beats and two workers run; three schedules of one second, one actor fails at first.")
+        self._watch(until=self._duration * 0.4)
+        self._kill_leader()
+        self._await("a takeover", self._has_taken_over)
+        self._watch(until=max(self._duration, time.monotonic() - self._started + 1.5))
+        return self._count()
+
+    def _watch(self, until: float) -> None:
+        while (elapsed := time.monotonic() - self._started) < until:
+            self._check()
+            self._show.progress(elapsed, self._state())
+            time.sleep(_GLANCE)
+
+    def _await(self, what: str, is_there: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not is_there():
+            if time.monotonic() > deadline:
+                raise ServerError(f"Waited {_PATIENCE:g} s for {what}, in vain.\n{self._outputs()}")
+            self._check()
+            time.sleep(0.01)
+
+    def _check(self) -> None:
+        dead = [child for child in self._children if not child.alive]
+        if dead:
+            raise ServerError(f"{dead[0].name} ended by itself.\n{dead[0].output()}")
+
+    def _kill_leader(self) -> None:
+        leader = self._leader()
+        assert leader is not None
+        self._show.say(f"Now {leader.name} (process {leader.pid}) leads, and is killed with SIGKILL.")
+        self._killed_at = self._store.now()
+        leader.kill()
+        self._beats.remove(leader)
+        self._children.remove(leader)
+
+    def _has_taken_over(self) -> bool:
+        found = self._store.leader()
+        leader = self._leader()
+        if found is None or leader is None or self._killed_at is None or found[2] < self._killed_at:
+            return False
+        self._takeover = found[2] - self._killed_at
+        self._show.say(f"{leader.name} (process {leader.pid}) took over after {self._takeover} ms.")
+        return True
+
+    # -- what there is --------------------------------------------------------------------------------------
+
+    def _leader(self) -> Child | None:
+        """The beat that holds the lease, if it told of itself already."""
+        try:
+            found = self._store.leader()
+            pids = {one.holder: one.data["pid"] for one in self._store.instances()}
+        except StoreUnavailable:
+            return None
+        pid = pids.get(found[0]) if found else None
+        return next((beat for beat in self._beats if beat.pid == pid), None)
+
+    def _state(self) -> str:
+        leader = self._leader()
+        client = self._broker.client
+        return (
+            f"leader: {leader.name if leader else 'none'}   enqueued {len(self._enqueued())}   "
+            f"processed {client.llen(_SUCCEEDED)}   retried {client.llen(_FAILED)}"
+        )
+
+    def _enqueued(self) -> list[TickKey]:
+        ticks = self._distcron.schedules.history(limit=100_000)
+        return [(tick.schedule, tick.fire_time) for tick in ticks if tick.outcome == "enqueued"]
+
+    def _succeeded(self) -> list[TickKey]:
+        entries = self._broker.client.lrange(_SUCCEEDED, 0, -1)
+        return [(name, int(time)) for name, time in (entry.decode().split() for entry in entries)]
+
+    def _count(self) -> Proof:
+        # Stop between two ticks, so that what is due is no matter of milliseconds.
+        self._await("the middle of a second", lambda: 400 <= self._store.now() % 1000 <= 600)
+        until = self._store.now()
+        for beat in self._beats:
+            beat.end()
+            self._children.remove(beat)
+        enqueued = self._enqueued()
+        first = {name: min(time for n, time in enqueued if n == name) for name in {name for name, _ in enqueued}}
+        due = due_ticks(first, until)
+        self._show.say("The beats are stopped; waiting for the workers to finish what is enqueued.")
+        deadline = time.monotonic() + _PATIENCE
+        while not due <= set(self._succeeded()) and time.monotonic() < deadline:
+            time.sleep(_GLANCE)
+        return prove(
+            due, enqueued, self._succeeded(), takeover_ms=self._takeover, leader_killed=self._killed_at is not None
+        )
+
+    def _outputs(self) -> str:
+        return "\n".join(f"--- {child.name}\n{child.output()}" for child in self._children)

@@ -1,0 +1,58 @@
+"""Fixtures of all levels. A server that is missing is an error, never a skip."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import dramatiq
+import pytest
+from dramatiq.brokers.redis import RedisBroker
+from dramatiq.brokers.stub import StubBroker
+from hypothesis import HealthCheck, settings
+
+from dramatiq_distcron.server import Server
+
+settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
+
+
+@pytest.fixture(scope="session")
+def server_binary() -> Path | None:
+    """The server to test on: the one of DISTCRON_TEST_SERVER, else what is found as a user's would be."""
+    named = os.environ.get("DISTCRON_TEST_SERVER")
+    return Path(named) if named else None
+
+
+@pytest.fixture(scope="session")
+def server(server_binary: Path | None) -> Iterator[Server]:
+    """One server for all tests that only need one; each keeps to a namespace of its own."""
+    with Server(server_binary) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def redis_broker(server: Server, namespace: str) -> Iterator[RedisBroker]:
+    broker = RedisBroker(url=server.url, namespace=namespace)
+    yield broker
+    broker.client.close()
+
+
+@pytest.fixture
+def stub_broker() -> Iterator[StubBroker]:
+    broker = StubBroker()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_global_broker() -> Iterator[None]:
+    yield
+    dramatiq.broker.global_broker = None
