@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 
 from .clock import wall_ms
-from .errors import ConflictError
+from .errors import ConfigurationError, ConflictError
 from .publishing import Publisher, RedisPublisher, StubPublisher
 from .store.memory import MemoryStore
 from .store.redis import Connection, Keys, RedisStore
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .config import Settings
     from .store.base import Store
 
-__all__ = ["Backend", "memory_store", "open_backend", "redis_store"]
+__all__ = ["Backend", "broker_at", "memory_store", "open_backend", "redis_store"]
 
 #: The longest wait for an answer, as a part of the lease: a beat must notice in time that it is cut off.
 _PATIENCE = 0.5
@@ -70,6 +71,19 @@ def redis_store(connection: Connection, namespace: str, settings: Settings, disp
         timeout=settings.lease_ttl / 1000 * _PATIENCE,
         history_size=settings.history_size,
     )
+
+
+def broker_at(url: str, namespace: str = "dramatiq") -> Broker:
+    """A broker for looking at what is at ``url``: no middleware, no actors.
+
+    Raises:
+      ConfigurationError: it is not the URL of a Redis.
+    """
+    try:
+        made: Broker = cast(Any, RedisBroker)(url=url, namespace=namespace, middleware=[])
+    except ValueError as error:
+        raise ConfigurationError(f"{url!r} is not the URL of a Redis: {error}") from None
+    return made
 
 
 def memory_store(broker: StubBroker, settings: Settings, now: Callable[[], int] = wall_ms) -> MemoryStore:

@@ -58,6 +58,7 @@ class Beat:
         self.scheduler = self._make_scheduler()
         self._keeper = Keeper(self.lease, self._progress, self._renewed)
         self._trouble = _Trouble(self.backend.where)
+        self._watcher = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._proven = False
@@ -89,9 +90,8 @@ class Beat:
           ConflictError: the configuration cannot be served.
           StoreRefused: the store does not let us in at start.
         """
-        waker = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
         self._keeper.start()
-        waker.start()
+        self._watcher.start()
         try:
             while not self._stopping.is_set():
                 self._wake.wait(self._guarded_turn())
@@ -195,13 +195,19 @@ class Beat:
 
     def _leave(self) -> None:
         """Hands over: a standby is woken by the release."""
+        self._stopping.set()
         self._keeper.stop()
         self._keeper.join()
+        self.scheduler.close()
         try:
             self.lease.release()
             self.backend.store.forget(self.holder)
+            # Others look around once and find nothing to do; our own watcher ends.
+            self.backend.store.wake()
         except DistCronError as error:
             self.logger.warning("The lease could not be given back, so it ends by itself: %s", error)
+        if self._watcher.is_alive():
+            self._watcher.join(1)
 
     # -- what other threads tell ----------------------------------------------------------------------------
 
@@ -209,7 +215,11 @@ class Beat:
         """Called by the keeper's thread."""
         if renewed is None:
             self._wake.set()
-        elif self._in_office and (renewed.schedules != renewed.cursors or renewed.schedules < len(self.specs)):
+        elif (
+            self._in_office
+            and renewed.schedules is not None
+            and (renewed.schedules != renewed.cursors or renewed.schedules < len(self.specs))
+        ):
             self.logger.error(
                 "The store has %d schedules and %d cursors of at least %d: something was evicted or deleted.",
                 renewed.schedules,

@@ -28,6 +28,8 @@ __all__ = ["Keeper", "Lease", "Progress"]
 _MARGIN = 0.1
 #: A step of the store's clock that is worth a warning, in ms.
 _STEP = 1000
+#: Each which renewal counts the state: that costs two commands.
+_COUNT_EACH = 5
 
 
 class Lease:
@@ -69,17 +71,20 @@ class Lease:
             self._distrust()
             asked = self._clock.monotonic()
             reply = self._store.acquire(self.holder, self.ttl)
-            self._sample(reply.now)
             if isinstance(reply, Acquired):
+                self._sample(reply.now)
                 self.term, self.since = reply.term, reply.now
                 self._trust_from(asked)
             return reply
 
-    def renew(self) -> Renewed | None:
-        """Prolongs it. ``None``: it was lost. An error leaves the trust that is left, and no more."""
+    def renew(self, *, count: bool = False) -> Renewed | None:
+        """Prolongs it, and counts the state if told to. ``None``: it was lost.
+
+        An error leaves the trust that is left, and no more.
+        """
         with self._mutex:
             asked = self._clock.monotonic()
-            reply = self._store.renew(self.holder, self.ttl)
+            reply = self._store.renew(self.holder, self.ttl, count=count)
             if reply is None:
                 self._distrust()
             else:
@@ -150,6 +155,7 @@ class Keeper(threading.Thread):
         self._renewed = renewed
         self._stopped = threading.Event()
         self._complained = False
+        self._turns = 0
 
     def run(self) -> None:
         pause = self._lease.ttl / 3000
@@ -171,7 +177,8 @@ class Keeper(threading.Thread):
             return self._lease.ttl / 3000
         self._complained = False
         try:
-            self._renewed(self._lease.renew())
+            self._turns += 1
+            self._renewed(self._lease.renew(count=self._turns % _COUNT_EACH == 1))
         except DistCronError as error:
             self.logger.warning("The lease could not be renewed: %s", error)
             return self._lease.ttl / 10_000

@@ -132,11 +132,16 @@ class Scheduler:
         self._clock = clock
         self._code = code
         self._progress = progress
-        self._submit = submit or ThreadPoolExecutor(1, thread_name_prefix="distcron-commit").submit
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="distcron-commit")
+        self._submit = submit or self._thread.submit
         self._resting: dict[str, _Rest] = {}
         self._left_alone: set[str] = set()
         self._stale: set[str] = set()
         self._known: dict[str, _Read] = {}
+
+    def close(self) -> None:
+        """Ends the thread that commits, after what it is at."""
+        self._thread.shutdown()
 
     # -- taking office --------------------------------------------------------------------------------------
 

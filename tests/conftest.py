@@ -13,6 +13,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 from hypothesis import HealthCheck, settings
 
+from dramatiq_distcron.middleware.distcron import installed
 from dramatiq_distcron.server import Server
 
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,6 +54,8 @@ def stub_broker() -> Iterator[StubBroker]:
 
 
 @pytest.fixture(autouse=True)
-def _no_global_broker() -> Iterator[None]:
+def _tidy() -> Iterator[None]:
     yield
     dramatiq.broker.global_broker = None
+    for distcron in installed():
+        distcron.close()

@@ -58,8 +58,8 @@ def _import(name: str) -> ModuleType:
         if "actor options are undefined" in str(error) and "periodic" in str(error):
             raise LoadError(
                 f"In module {name!r} an actor with periodic= is declared before its broker has the DistCron middleware "
-                f"({_where(error)}). Call install(broker) and dramatiq.set_broker(broker) before the actors, or give the "
-                "actor its broker with @dramatiq.actor(broker=...)."
+                f"({_where(error)}). Call install(broker) and dramatiq.set_broker(broker) before the actors, or give "
+                "the actor its broker with @dramatiq.actor(broker=...)."
             ) from error
         raise LoadError(_cannot_import(name, error)) from error
 
@@ -80,7 +80,7 @@ def _where(error: Exception) -> str:
 
 def _named_broker(module: ModuleType, attribute: str) -> Broker:
     try:
-        found = reduce(getattr, attribute.split("."), module)  # type: ignore[arg-type]
+        found = reduce(getattr, attribute.split("."), module)
     except AttributeError:
         raise LoadError(f"Module {module.__name__!r} has no {attribute!r}.{_brokers_hint(module)}") from None
     if isinstance(found, Broker):

@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..backends import broker_at
 from ..errors import ConfigurationError
 from ..middleware.distcron import DistCron, install
 from .exits import Exit
@@ -52,15 +53,9 @@ def _open(args: argparse.Namespace) -> DistCron:
         if args.redis_url or args.namespace or args.app:
             raise ConfigurationError("--broker says where the state is; leave out --redis-url, --namespace and --app.")
         return load_app(args.broker, (), args.path)
-    from dramatiq.brokers.redis import RedisBroker
-
     url = args.redis_url or os.environ.get("DISTCRON_REDIS_URL") or _DEFAULT_URL
     namespace = args.namespace or os.environ.get("DISTCRON_NAMESPACE") or "dramatiq"
-    try:
-        broker = RedisBroker(url=url, namespace=namespace, middleware=[])
-    except ValueError as error:
-        raise ConfigurationError(f"{url!r} is not the URL of a Redis: {error}") from None
-    return install(broker, **({"app": args.app} if args.app else {}))
+    return install(broker_at(url, namespace), **({"app": args.app} if args.app else {}))
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -69,10 +69,20 @@ class Child:
         self._process.kill()
         self._process.wait()
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Any signal, without waiting."""
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = 30.0) -> int:
+        """Waits for the end and returns the exit code."""
+        code = self._process.wait(seconds)
+        self._reader.join()
+        return code
+
     def terminate(self) -> None:
         """SIGTERM, without waiting."""
         if self.alive:
-            self._process.send_signal(signal.SIGTERM)
+            self.send_signal(signal.SIGTERM)
 
     def end(self, patience: float = 10.0) -> None:
         """SIGTERM, and SIGKILL for the whole session if that takes longer than ``patience`` seconds."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any, cast
 
-from dramatiq.brokers.redis import RedisBroker
-
+from ..backends import broker_at
 from ..errors import ServerError, StoreUnavailable
 from ..middleware.distcron import DistCron, install
 from ..server import Server
@@ -42,9 +42,11 @@ class _Run:
     def __init__(self, url: str, duration: float, show: Show, stack: ExitStack) -> None:
         self._duration = duration
         self._show = show
-        self._broker = RedisBroker(url=url, middleware=[])
-        stack.callback(self._broker.client.close)
-        self._distcron: DistCron = install(self._broker)
+        broker = broker_at(url)
+        self._client = cast(Any, broker).client
+        stack.callback(self._client.close)
+        self._distcron: DistCron = install(broker)
+        stack.callback(self._distcron.close)
         self._store = self._distcron.open_backend().store
         self._children: list[Child] = []
         stack.callback(self._end_all)
@@ -70,7 +72,7 @@ class _Run:
 
     def go(self) -> Proof:
         self._await("a leader", lambda: self._leader() is not None)
-        self._await("the first run", lambda: bool(self._broker.client.llen(_SUCCEEDED)))
+        self._await("the first run", lambda: bool(self._client.llen(_SUCCEEDED)))
         self._started = time.monotonic()
         self._show.say("Two beats and two workers run; three schedules of one second, one actor fails at first.")
         self._watch(until=self._duration * 0.4)
@@ -130,10 +132,9 @@ class _Run:
 
     def _state(self) -> str:
         leader = self._leader()
-        client = self._broker.client
         return (
             f"leader: {leader.name if leader else 'none'}   enqueued {len(self._enqueued())}   "
-            f"processed {client.llen(_SUCCEEDED)}   retried {client.llen(_FAILED)}"
+            f"processed {self._client.llen(_SUCCEEDED)}   retried {self._client.llen(_FAILED)}"
         )
 
     def _enqueued(self) -> list[TickKey]:
@@ -141,7 +142,7 @@ class _Run:
         return [(tick.schedule, tick.fire_time) for tick in ticks if tick.outcome == "enqueued"]
 
     def _succeeded(self) -> list[TickKey]:
-        entries = self._broker.client.lrange(_SUCCEEDED, 0, -1)
+        entries = self._client.lrange(_SUCCEEDED, 0, -1)
         return [(name, int(time)) for name, time in (entry.decode().split() for entry in entries)]
 
     def _count(self) -> Proof:

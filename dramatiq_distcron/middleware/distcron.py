@@ -135,6 +135,11 @@ class DistCron(Middleware, ScheduleHost):
             self._backend = open_backend(self.broker, self.settings)
         return self._backend
 
+    def close(self) -> None:
+        """Closes the connections of the store; they are opened again when they are needed."""
+        if self._backend is not None:
+            self._backend.store.close()
+
 
 def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
     """Adds the middleware to ``broker``. Call it before the actors are declared.

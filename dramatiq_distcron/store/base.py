@@ -54,16 +54,15 @@ class Held:
 
     holder: str
     expires_in: int
-    now: int
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The lease is still ours; the numbers of stored schedules and of cursors must be equal."""
+    """The lease is still ours. If they were counted: stored schedules and cursors must be equally many."""
 
     now: int
-    schedules: int
-    cursors: int
+    schedules: int | None = None
+    cursors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ class Store(Protocol):
     # The lease.
     def acquire(self, holder: str, ttl: int) -> Acquired | Held: ...
 
-    def renew(self, holder: str, ttl: int) -> Renewed | None: ...
+    def renew(self, holder: str, ttl: int, *, count: bool = False) -> Renewed | None: ...
 
     def release(self, holder: str) -> bool: ...
 
@@ -198,6 +197,8 @@ class Store(Protocol):
     # Waking and watching.
     def wait(self, seconds: float) -> bool: ...
 
+    def wake(self) -> None: ...
+
     def heartbeat(self, instance: Instance, *, keep: int) -> None: ...
 
     def forget(self, holder: str) -> None: ...
@@ -205,6 +206,8 @@ class Store(Protocol):
     def instances(self) -> list[Instance]: ...
 
     def server(self) -> Mapping[str, Any]: ...
+
+    def close(self) -> None: ...
 
 
 def revision_of(spec: str | None) -> int | str | None:

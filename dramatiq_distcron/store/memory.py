@@ -85,19 +85,21 @@ class MemoryStore:
             state, now = self._state, self._now()
             if state.lease is not None and state.lease_until > now and state.lease != holder:
                 state.lease_until = min(state.lease_until, now + ttl)
-                return Held(state.lease, state.lease_until - now, now)
+                return Held(state.lease, state.lease_until - now)
             if state.lease != holder or state.lease_until <= now:
                 state.term = state.term + 1 if state.term else now
                 state.since = now
             state.lease, state.lease_until = holder, now + ttl
             return Acquired(state.term, now)
 
-    def renew(self, holder: str, ttl: int) -> Renewed | None:
+    def renew(self, holder: str, ttl: int, *, count: bool = False) -> Renewed | None:
         with self._woken:
             now = self._now()
             if not self._holds(holder, now):
                 return None
             self._state.lease_until = now + ttl
+            if not count:
+                return Renewed(now)
             return Renewed(now, len(self._state.schedules), len(self._state.due))
 
     def release(self, holder: str) -> bool:
@@ -260,6 +262,11 @@ class MemoryStore:
             self._seen = self._wakes
             return woken
 
+    def wake(self) -> None:
+        """Wakes everybody who waits."""
+        with self._woken:
+            self._wake()
+
     def heartbeat(self, instance: Instance, *, keep: int) -> None:
         """Publishes a process and drops those not heard of for ``keep`` ms."""
         with self._woken:
@@ -278,6 +285,9 @@ class MemoryStore:
 
     def server(self) -> Mapping[str, Any]:
         return {}
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 def _record_fields(guard: Guard, record: Record) -> dict[str, Any]:

@@ -191,8 +191,9 @@ if refused then
   for _, s in ipairs(moved) do
     put_back(s.name, s.was.score, s.was.last, s.was.outstanding)
   end
-  for _, i in ipairs(accepted) do
-    answers[i] = 'failed ' .. refused
+  -- Also for those after the one that was refused: they were not tried.
+  for i = 1, #entries do
+    answers[i] = answers[i] or 'failed ' .. refused
   end
   accepted = {}
 end

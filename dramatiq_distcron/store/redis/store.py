@@ -89,15 +89,13 @@ class RedisStore:
             reply = self._scripts.lease_acquire(keys=[k.lease, k.term, k.since], args=[holder, ttl])
         if text(reply[0]) == "acquired":
             return Acquired(term=int(reply[1]), now=int(reply[2]))
-        return Held(holder=text(reply[1]), expires_in=int(reply[2]), now=int(reply[3]))
+        return Held(holder=text(reply[1]), expires_in=int(reply[2]))
 
-    def renew(self, holder: str, ttl: int) -> Renewed | None:
+    def renew(self, holder: str, ttl: int, *, count: bool = False) -> Renewed | None:
         k = self.keys
         with self._errors():
-            reply = self._scripts.lease_renew(keys=[k.lease, k.schedules, k.due], args=[holder, ttl])
-        if text(reply[0]) == "lost":
-            return None
-        return Renewed(now=int(reply[1]), schedules=int(reply[2]), cursors=int(reply[3]))
+            reply = self._scripts.lease_renew(keys=[k.lease, k.schedules, k.due], args=[holder, ttl, int(count)])
+        return None if text(reply[0]) == "lost" else Renewed(*(int(number) for number in reply[1:]))
 
     def release(self, holder: str) -> bool:
         with self._errors():
@@ -251,6 +249,17 @@ class RedisStore:
             return False
         self._woken = text(reply[0][1][-1][0])
         return True
+
+    def wake(self) -> None:
+        """Wakes everybody who waits."""
+        with self._errors():
+            self._client.xadd(self.keys.wake, {"why": "asked"}, maxlen=1, approximate=False)
+
+    def close(self) -> None:
+        """Closes the connections; they are opened again when they are needed."""
+        if self._waiter is not None:
+            self._waiter.connection_pool.disconnect()
+        self._client.connection_pool.disconnect()
 
     def _newest_wake(self) -> str:
         newest = self._waiter.xrevrange(self.keys.wake, count=1)

@@ -1,0 +1,129 @@
+"""Real beats, real kills."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from dramatiq.brokers.redis import RedisBroker
+
+from dramatiq_distcron import DistCron, install
+from dramatiq_distcron.demo.processes import Child, beat_command
+from dramatiq_distcron.server import Server
+from tests.support import queued, wait_until
+
+APP = "tests.process.three_schedules"
+
+
+class Beats:
+    """Several beats of one app, and the state they share."""
+
+    def __init__(self, server: Server, namespace: str) -> None:
+        self._env = {"TEST_REDIS_URL": server.url, "TEST_NAMESPACE": namespace}
+        self.broker = RedisBroker(url=server.url, namespace=namespace, middleware=[])
+        self.distcron: DistCron = install(self.broker)
+        self.children: list[Child] = []
+
+    def start(self) -> Child:
+        self.children.append(Child(f"beat {len(self.children)}", beat_command(APP), self._env))
+        return self.children[-1]
+
+    def leader(self) -> Child | None:
+        status = self.distcron.status()
+        if status.leader is None:
+            return None
+        pids = {one["holder"]: one["pid"] for one in status.instances}
+        pid = pids.get(status.leader.holder)
+        return next((child for child in self.children if child.pid == pid and child.alive), None)
+
+    def await_leader(self, other_than: Child | None = None) -> Child:
+        def found() -> Child | None:
+            leader = self.leader()
+            return leader if leader is not other_than else None
+
+        leader = wait_until(found, "a leader")
+        assert isinstance(leader, Child)
+        return leader
+
+    def ticks(self) -> Counter[tuple[str, int]]:
+        options = [message.options["distcron"] for message in queued(self.broker)]
+        return Counter((tick["schedule"], tick["fire_time"]) for tick in options)
+
+    def assert_each_tick_once(self) -> None:
+        ticks = self.ticks()
+        assert set(ticks.values()) == {1}
+        for name in "abc":
+            times = sorted(time for n, time in ticks if n == name)
+            assert times == list(range(times[0], times[-1] + 1, 1000)), f"{name} lost a tick"
+
+
+@pytest.fixture
+def beats(server: Server, namespace: str) -> Iterator[Beats]:
+    beats = Beats(server, namespace)
+    yield beats
+    for child in beats.children:
+        if child.alive:
+            child.end()
+    beats.broker.client.close()
+
+
+def test_no_tick_is_lost_or_doubled_when_the_leader_is_killed_again_and_again(beats: Beats) -> None:
+    for _ in range(3):
+        beats.start()
+    for _ in range(4):
+        leader = beats.await_leader()
+        time.sleep(5)
+        leader.kill()
+        beats.start()
+    beats.await_leader()
+    time.sleep(1.5)
+    beats.assert_each_tick_once()
+    assert len({tick.term for tick in beats.distcron.schedules.history(limit=10_000)}) == 5
+
+
+def test_a_leader_that_slept_through_its_lease_sends_nothing_when_it_wakes(beats: Beats) -> None:
+    beats.start()
+    first = beats.await_leader()
+    beats.start()
+    for _ in range(2):
+        first.send_signal(signal.SIGSTOP)
+        second = beats.await_leader(other_than=first)
+        time.sleep(1.2)
+        first.send_signal(signal.SIGCONT)
+        time.sleep(1.2)
+        assert beats.leader() is second
+        beats.assert_each_tick_once()
+        first = second
+
+
+def test_a_beat_that_is_told_to_stop_ends_with_zero_and_leaves_nothing_behind(beats: Beats) -> None:
+    beats.start()
+    wait_until(lambda: beats.ticks(), "ticks")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        child = beats.start()
+        beats.await_leader()
+        beats.children[-2].send_signal(number)
+        assert beats.children[-2].wait() == 0, beats.children[-2].output()
+        assert "Traceback" not in beats.children[-2].output()
+        beats.await_leader()
+    child.send_signal(signal.SIGTERM)
+    assert child.wait() == 0
+    keys = {key.decode().rpartition(":")[2] for key in beats.broker.client.scan_iter(f"{beats.broker.namespace}:*")}
+    assert keys == {"default", "default.msgs", "__heartbeats__", "schedules", "due", "last", "ticks", "term",
+                    "term.since", "revision", "wake", "runs"} - {"runs"}  # fmt: skip
+    beats.assert_each_tick_once()
+
+
+def test_it_prints_the_schedules_and_logs_who_leads(beats: Beats) -> None:
+    child = beats.start()
+    wait_until(lambda: beats.ticks(), "ticks")
+    output: Callable[[], str] = child.output
+    wait_until(lambda: "Enqueued 'a' for" in output(), "a line of what fires")
+    assert "SCHEDULE" in output()
+    assert "dramatiq-distcron trigger 'a' --broker tests.process.three_schedules" in output()
+    assert "Leading since" in output()
+    other = beats.start()
+    wait_until(lambda: "Standing by" in other.output(), "a standby")
