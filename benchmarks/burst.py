@@ -8,6 +8,7 @@ Both run in this process, against the same embedded server, one after the other 
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 import uuid
@@ -75,6 +76,9 @@ def main() -> None:
         beat = Beat(distcron)
         assert isinstance(beat.lease.acquire(), Acquired)
         beat.scheduler.take_office()
+        # As the command does.
+        gc.collect()
+        gc.freeze()
         hour = 3_600_000
         instant = (beat.backend.store.now() // hour + 1) * hour
         print(f"{'round':>5} {'ticks':>7} {'beat s':>8} {'ticks/s':>9} {'send s':>8} {'sends/s':>9} {'ratio':>6}")

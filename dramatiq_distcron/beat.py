@@ -198,7 +198,6 @@ class Beat:
         self._stopping.set()
         self._keeper.stop()
         self._keeper.join()
-        self.scheduler.close()
         try:
             self.lease.release()
             self.backend.store.forget(self.holder)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from .durations import iso
 from .errors import ScheduleError
@@ -13,7 +12,7 @@ from .logs import get_logger
 from .publishing import Captured, Publisher, Vetoed, schedule_message, tick_id
 from .reconcile import Plan, plan
 from .specs import NewerSpec, Spec, parse_spec
-from .store.base import NEVER, DueRow, Fire, Guard, Record, revision_of
+from .store.base import NEVER, Answers, DueRow, Fire, Guard, Record, Stored
 from .ticks import DISABLED, ENQUEUED, ERROR, Move, decide
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from .store.base import Store
 
 __all__ = ["PassReport", "Scheduler"]
-
-#: Starts a commit and returns its future.
-Submit: TypeAlias = "Callable[..., Future[list[str] | None]]"
 
 #: A batch ends with whichever comes first: this many ticks, this many bytes of messages, a sixth of the lease.
 BATCH_TICKS = 100
@@ -73,18 +69,18 @@ class _Batch:
 class _Read:
     """What was read of a schedule: its spec, or why it cannot be used."""
 
-    revision: int | str | None
+    revision: int | str
     spec: Spec | ScheduleError
 
 
-def _read(text: str) -> _Read:
+def _read(stored: Stored) -> _Read:
     try:
-        return _Read(revision_of(text), parse_spec(text))
+        return _Read(stored.revision, parse_spec(stored.spec))
     except ScheduleError as error:
-        return _Read(revision_of(text), error)
+        return _Read(stored.revision, error)
 
 
-_UNREAD = _Read(None, ScheduleError("It is not stored."))
+_UNREAD = _Read("", ScheduleError("It has a cursor and no spec."))
 
 
 @dataclass
@@ -105,7 +101,6 @@ class Scheduler:
       clock: of this process, for budgets only.
       code: the schedules defined in code, by name.
       progress: told of each step.
-      submit: starts a commit, to run while the next batch is made; a thread of its own unless given.
     """
 
     def __init__(
@@ -120,7 +115,6 @@ class Scheduler:
         clock: Clock,
         code: Mapping[str, Spec],
         progress: Progress,
-        submit: Submit | None = None,
     ) -> None:
         self.logger = get_logger(__name__, type(self))
         self._broker = broker
@@ -132,16 +126,10 @@ class Scheduler:
         self._clock = clock
         self._code = code
         self._progress = progress
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="distcron-commit")
-        self._submit = submit or self._thread.submit
         self._resting: dict[str, _Rest] = {}
         self._left_alone: set[str] = set()
         self._stale: set[str] = set()
         self._known: dict[str, _Read] = {}
-
-    def close(self) -> None:
-        """Ends the thread that commits, after what it is at."""
-        self._thread.shutdown()
 
     # -- taking office --------------------------------------------------------------------------------------
 
@@ -205,7 +193,7 @@ class Scheduler:
         rows, next_score, full = self._read(now)
         report = PassReport(next_score=next_score, more=full)
         # While the store commits one batch, the next is made.
-        committing: tuple[_Batch, Future[list[str] | None]] | None = None
+        committing: tuple[_Batch, Answers] | None = None
         for batch in self._batches(rows, now):
             if committing:
                 self._committed(*committing, report)
@@ -213,7 +201,7 @@ class Scheduler:
             if report.lost or not self._lease.trusted:
                 report.lost = True
                 break
-            committing = batch, self._submit(self._store.fire, self._guard(now), batch.fires)
+            committing = batch, self._store.start_fire(self._guard(now), batch.fires)
         if committing:
             self._committed(*committing, report)
         return report
@@ -248,14 +236,15 @@ class Scheduler:
 
     def _specs_of(self, rows: list[DueRow]) -> dict[str, _Read]:
         """What is stored of the schedules in ``rows``; read again only where the revision is not the known one."""
-        unknown = [row.name for row in rows if self._known.get(row.name, _UNREAD).revision != row.revision]
+        known = self._known
+        unknown = [
+            row.name for row in rows if row.revision == "" or known.get(row.name, _UNREAD).revision != row.revision
+        ]
         if unknown:
-            stored = self._store.get(unknown)
-            for name in unknown:
-                self._known[name] = _read(stored[name].spec if name in stored else "")
-            while len(self._known) > KNOWN:
-                del self._known[next(iter(self._known))]
-        return {row.name: self._known.get(row.name, _UNREAD) for row in rows}
+            known.update((name, _read(stored)) for name, stored in self._store.get(unknown).items())
+            while len(known) > KNOWN:
+                del known[next(iter(known))]
+        return {row.name: known.get(row.name, _UNREAD) for row in rows}
 
     def _fires_of(self, row: DueRow, read: _Read, now: int) -> Iterator[tuple[Fire, Captured | None]]:
         if isinstance(read.spec, NewerSpec):
@@ -265,14 +254,14 @@ class Scheduler:
         else:
             on_duty_since = self._lease.since - self._lease.ttl - 1000
             for move in decide(read.spec, row.score, now, on_duty_since=on_duty_since):
-                yield self._fire(read.spec, move, now)
+                yield self._fire(read.spec, read.revision, move, now)
 
-    def _fire(self, spec: Spec, move: Move, now: int) -> tuple[Fire, Captured | None]:
+    def _fire(self, spec: Spec, revision: int | str, move: Move, now: int) -> tuple[Fire, Captured | None]:
         if move.outcome != ENQUEUED:
-            return self._recorded(spec, move, move.outcome, move.reason), None
+            return self._recorded(spec, revision, move, move.outcome, move.reason), None
         actor = self._broker.actors.get(spec.actor)
         if actor is None:
-            return self._recorded(spec, move, DISABLED, f"actor {spec.actor!r} is not declared here"), None
+            return self._recorded(spec, revision, move, DISABLED, f"actor {spec.actor!r} is not declared here"), None
         fire_time = move.score
         try:
             captured = self._publisher.capture(
@@ -286,22 +275,22 @@ class Scheduler:
                 )
             )
         except (Vetoed, ScheduleError) as error:
-            return self._recorded(spec, move, ERROR, str(error)), None
+            return self._recorded(spec, revision, move, ERROR, str(error)), None
         record = Record(
             ENQUEUED, fire_time, fire_time, message_id=captured.message.message_id, lateness=now - move.score
         )
-        return Fire(spec.name, spec.revision, move.score, _score(move), record, calls=captured.calls), captured
+        return Fire(spec.name, revision, move.score, _score(move), record, calls=captured.calls), captured
 
     @staticmethod
-    def _recorded(spec: Spec, move: Move, outcome: str, reason: str) -> Fire:
+    def _recorded(spec: Spec, revision: int | str, move: Move, outcome: str, reason: str) -> Fire:
         record = Record(outcome, move.score, move.last, move.count, reason)
-        return Fire(spec.name, spec.revision, move.score, _score(move), record)
+        return Fire(spec.name, revision, move.score, _score(move), record)
 
     def _unusable(self, row: DueRow, read: _Read) -> Fire:
         """Takes a schedule that cannot be used out of the way, with the reason; the others go on."""
         self.logger.error("Schedule %r is disabled: %s", row.name, read.spec)
         record = Record(DISABLED, row.score, row.score, reason=str(read.spec))
-        return Fire(row.name, read.revision or "", row.score, NEVER, record)
+        return Fire(row.name, row.revision, row.score, NEVER, record)
 
     def _leave_alone(self, name: str, newer: NewerSpec) -> None:
         if name not in self._left_alone:
@@ -311,8 +300,8 @@ class Scheduler:
 
     # -- the commit -----------------------------------------------------------------------------------------
 
-    def _committed(self, batch: _Batch, commit: Future[list[str] | None], report: PassReport) -> None:
-        answers = commit.result()
+    def _committed(self, batch: _Batch, take: Answers, report: PassReport) -> None:
+        answers = take()
         self._progress.made()
         if answers is None:
             self._lease.lost()

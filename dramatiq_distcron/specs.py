@@ -59,7 +59,6 @@ class Spec:
     payload: Mapping[str, Any] = field(default_factory=dict)
     source: Source = "code"
     retired: Retired | None = None
-    revision: int = 0
 
     @property
     def fingerprint(self) -> str:
@@ -173,7 +172,6 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         payload=data["payload"],
         source=data["source"],
         retired=Retired(**data["retired"]) if data["retired"] else None,
-        revision=int(data["revision"]),
     )
 
 

@@ -10,7 +10,7 @@ from dramatiq import Broker, Message
 from dramatiq.brokers.stub import StubBroker
 
 from dramatiq_distcron.backends import Backend
-from dramatiq_distcron.store.base import Edit, Fire, Guard, Record, revision_of
+from dramatiq_distcron.store.base import Edit, Fire, Guard, Record
 
 
 class FakeClock:
@@ -75,7 +75,7 @@ class Rig:
         return self.revision(name)
 
     def revision(self, name: str) -> int:
-        revision = revision_of(self.store.get([name])[name].spec)
+        revision = self.store.get([name])[name].revision
         assert isinstance(revision, int)
         return revision
 

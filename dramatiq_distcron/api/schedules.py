@@ -109,7 +109,8 @@ class Schedules:
         """
         backend = self._backend()
         while True:
-            spec = parse_spec(self._stored(name).spec)
+            stored = self._stored(name)
+            spec = parse_spec(stored.spec)
             now = backend.store.now()
             message = schedule_message(
                 spec,
@@ -121,7 +122,7 @@ class Schedules:
             )
             captured = backend.publisher.capture(message)
             record = Record(ENQUEUED, now, now, reason="triggered", message_id=message.message_id, lateness=0)
-            fire = Fire(name, spec.revision, None, NEVER, record, calls=captured.calls)
+            fire = Fire(name, stored.revision, None, NEVER, record, calls=captured.calls)
             (answer,) = backend.store.fire(Guard("", 0, now), [fire]) or ["stale"]
             if answer == "ok":
                 backend.publisher.announce(captured)

@@ -6,16 +6,16 @@ Instants are UTC milliseconds as integers.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 __all__ = [
     "ANY_RUN",
     "NEVER",
     "NO_RUN",
     "Acquired",
+    "Answers",
     "DuePage",
     "DueRow",
     "Edit",
@@ -28,7 +28,6 @@ __all__ = [
     "Renewed",
     "Store",
     "Stored",
-    "revision_of",
 ]
 
 #: The cursor of a schedule that has no further fire time: after every date, and exact as a float. Such a
@@ -75,7 +74,7 @@ class Guard:
 
 
 class DueRow(NamedTuple):
-    """A schedule whose cursor is due. ``revision`` is that of its spec (``""``: none was found)."""
+    """A schedule whose cursor is due. ``revision`` is that of its spec (``""``: it was not stored by us)."""
 
     name: str
     score: int
@@ -109,7 +108,7 @@ class Fire(NamedTuple):
 
     ``score`` is the cursor it was decided on (``None``: a manual trigger, which moves none) and ``new_score`` the
     next one. ``calls`` puts the message into the broker. ``revision`` is the one of the spec it was decided on
-    (``""``: the spec has none).
+    (``""``: it has none).
     """
 
     name: str
@@ -130,6 +129,7 @@ class Stored:
     name: str
     spec: str
     score: int | None
+    revision: int | str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,10 @@ class History:
     run: Mapping[str, str] | None = None
 
 
+#: Waits for the answers to a commit that was started; ``None``: the guard's holder does not have the lease.
+Answers: TypeAlias = Callable[[], "list[str] | None"]
+
+
 class Store(Protocol):
     """Every state of ours. Raises ``StoreUnavailable`` (unknown outcome) or ``StoreRefused`` (nothing was done)."""
 
@@ -182,6 +186,8 @@ class Store(Protocol):
     def read_due(self, now: int, *, skip: int, limit: int) -> DuePage: ...
 
     def fire(self, guard: Guard, fires: Sequence[Fire]) -> list[str] | None: ...
+
+    def start_fire(self, guard: Guard, fires: Sequence[Fire]) -> Answers: ...
 
     # Schedules.
     def edit(self, guard: Guard, edits: Sequence[Edit]) -> list[str] | None: ...
@@ -208,14 +214,3 @@ class Store(Protocol):
     def server(self) -> Mapping[str, Any]: ...
 
     def close(self) -> None: ...
-
-
-def revision_of(spec: str | None) -> int | str | None:
-    """The revision a stored spec carries, as the commit compares it: ``""`` for a spec without one."""
-    if not spec:
-        return None
-    try:
-        revision = json.loads(spec)["revision"]
-    except (ValueError, KeyError, TypeError):
-        return ""
-    return revision if isinstance(revision, int) else ""

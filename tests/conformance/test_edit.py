@@ -78,7 +78,7 @@ def test_a_cursor_that_got_lost_is_seen_and_can_be_given_back(rig: Rig) -> None:
         rig.broker.client.delete(rig.store.keys.due)
     else:
         rig.store._state.due.clear()
-    renewed = rig.store.renew("a", 5000)
+    renewed = rig.store.renew("a", 5000, count=True)
     assert (renewed.schedules, renewed.cursors) == (1, 0)
     (stored,) = rig.store.scan()
     assert stored.score is None

@@ -213,11 +213,12 @@ def test_an_unknown_schedule_is_stale(rig: Rig) -> None:
 
 def test_a_schedule_whose_spec_is_rubbish_can_be_moved_out_of_the_way(rig: Rig) -> None:
     rig.lead()
-    rig.put("job", 1000)
     if hasattr(rig.store, "keys"):
         rig.broker.client.hset(rig.store.keys.schedules, "job", "{rubbish")
+        rig.broker.client.zadd(rig.store.keys.due, {"job": 1000})
     else:
         rig.store._state.schedules["job"] = "{rubbish"
+        rig.store._state.due["job"] = 1000
     (row,) = rig.store.read_due(1000, skip=0, limit=1).rows
     assert row.revision == ""
     assert rig.fire(Fire("job", "", 1000, NEVER, Record("disabled", 1000, 1000, reason="rubbish"))) == ["ok"]

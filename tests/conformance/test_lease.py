@@ -80,5 +80,5 @@ def test_renewal_tells_how_many_schedules_and_cursors_there_are(rig: Rig) -> Non
     rig.lead()
     rig.put("one")
     rig.put("two")
-    renewed = rig.store.renew("a", 5000)
+    renewed = rig.store.renew("a", 5000, count=True)
     assert (renewed.schedules, renewed.cursors) == (2, 2)

@@ -6,18 +6,21 @@ silence, which outlives a lease and hides what became of a command. Ours wait sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
+from redis.commands.core import Script
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from ...errors import StoreRefused, StoreUnavailable
 
-__all__ = ["Connection", "mapped_errors", "text"]
+__all__ = ["Connection", "Courier", "mapped_errors", "text"]
 
 T = TypeVar("T")
 
@@ -109,6 +112,52 @@ def _address(pool: redis.ConnectionPool, settings: dict[str, Any]) -> str:
         return f"unix://{who}{settings['path']}?db={database}"
     scheme = "rediss" if issubclass(pool.connection_class, redis.SSLConnection) else "redis"
     return f"{scheme}://{who}{settings.get('host', 'localhost')}:{settings.get('port', 6379)}/{database}"
+
+
+class Courier:
+    """Sends a script and waits for its reply in a thread of its own, so that meanwhile the next one can be made.
+
+    One at a time. The caller waits until the script is sent, and only then goes on: the interpreter's lock would else
+    keep the thread from sending for as long as the caller computes.
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._connection: Any = client.connection_pool.make_connection()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="distcron-commit")
+
+    def start(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Future[Any]:
+        """Sends ``script``; the future has its reply, or raises what redis-py raises."""
+        packed = self._connection.pack_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        sent = threading.Event()
+        future = self._thread.submit(self._exchange, packed, sent, ("EVAL", script.script, len(keys), *keys, *args))
+        sent.wait()
+        return future
+
+    def close(self) -> None:
+        """Closes the connection, after what is under way; it is opened again for the next."""
+        self._thread.submit(self._connection.disconnect).result()
+
+    def _exchange(self, packed: Any, sent: threading.Event, in_full: tuple[Any, ...]) -> Any:
+        try:
+            self._connection.send_packed_command(packed)
+            sent.set()
+            return self._receive(in_full)
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            # What is still under way on it would be taken for the next reply.
+            self._connection.disconnect()
+            raise
+        finally:
+            sent.set()
+
+    def _receive(self, in_full: tuple[Any, ...]) -> Any:
+        try:
+            return self._connection.read_response()
+        except redis.exceptions.NoScriptError:
+            # It was not run: the server is another one, or was restarted.
+            self._connection.send_command(*in_full)
+            return self._connection.read_response()
 
 
 @contextmanager

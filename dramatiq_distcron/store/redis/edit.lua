@@ -1,12 +1,12 @@
 -- Adds, changes or removes schedules: the spec, its cursor and the record of what was due under the old spec are
 -- written together, and only if nothing changed since they were read.
--- KEYS: lease, schedules, due, last, ticks, wake, outstanding, revision
+-- KEYS: lease, schedules, revisions, due, last, ticks, wake, outstanding, revision
 -- ARGV: holder ('' asks for no lease), term, now, history cap, number of edits, edits
 -- edit: name, spec it was made on ('' for none), score it was made on ('' for none), new spec without its opening
 --       brace ('' removes), new score, outcome ('' for no record), first fire time, last fire time, count, reason
 -- Returns {'lost'} or {'done', answer, ...}; an answer is 'ok', 'stale' or 'failed ...'.
-local LEASE, SCHEDULES, DUE, LAST, TICKS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local WAKE, OUTSTANDING, REVISION = KEYS[6], KEYS[7], KEYS[8]
+local LEASE, SCHEDULES, REVISIONS, DUE, LAST = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local TICKS, WAKE, OUTSTANDING, REVISION = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local HOLDER, TERM, NOW, CAP = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 if HOLDER ~= '' and redis.call('get', LEASE) ~= HOLDER then
@@ -33,9 +33,10 @@ local function is_stale(e)
 end
 
 local function remember(name, outcome)
-  local last, records = follow(opened(redis.call('hget', LAST, name) or nil), outcome)
-  for _, record in ipairs(records) do
-    append(TICKS, CAP, name, record)
+  local before = opened(redis.call('hget', LAST, name) or nil)
+  local last, longer = prolonged(before, outcome)
+  if type(before) == 'table' and not longer then
+    append_open(TICKS, CAP, name, before)
   end
   put_field(LAST, name, as_text(last))
 end
@@ -43,7 +44,7 @@ end
 local function close_open_run(name)
   local before = opened(redis.call('hget', LAST, name) or nil)
   if type(before) == 'table' then
-    append(TICKS, CAP, name, before)
+    append_open(TICKS, CAP, name, before)
   end
   drop_field(LAST, name)
 end
@@ -68,10 +69,13 @@ local function commit(e)
     close_open_run(e.name)
     drop_score(DUE, e.name)
     drop_field(OUTSTANDING, e.name)
+    drop_field(REVISIONS, e.name)
     drop_field(SCHEDULES, e.name)
   else
     put_score(DUE, e.name, e.new_score)
-    put_field(SCHEDULES, e.name, '{"revision":' .. next_revision() .. ',' .. e.new_spec)
+    local revision = next_revision()
+    put_field(REVISIONS, e.name, revision)
+    put_field(SCHEDULES, e.name, '{"revision":' .. revision .. ',' .. e.new_spec)
   end
 end
 

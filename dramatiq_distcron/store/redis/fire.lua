@@ -1,122 +1,126 @@
 -- Fires ticks: for each entry the schedule's cursor moves, the outcome is recorded and the message is in its
 -- queue, or none of the three. Every entry is compared with what the decision was made on, so that the second
 -- time a script is sent it does nothing.
--- KEYS: namespace, lease, schedules, due, last, ticks, runs, outstanding, outbox
--- ARGV[1]: JSON [holder ('' asks for no lease), term, now, history cap, entries]; all scalars are strings
--- entry: [name, revision, score decided on ('*': leave the cursor alone), new score, run decided on ('*': any),
---        outcome, first fire time, last fire time, count, reason, message id, lateness, run, outbox?, calls]
--- call:  arguments of Dramatiq's script; false stands for the next of ARGV[2...], as does a true outbox
+-- KEYS: namespace, lease, schedules.revisions, due, last, ticks, runs, outstanding, outbox
+-- ARGV[1]: JSON [holder ('' asks for no lease), term, now, history cap, entry..., entry...], one flat list, because
+--        a table for each entry costs more than the entry. All scalars are strings; a number as an argument of a
+--        call, or as outbox message, is the index of the ARGV that holds it.
+-- entry: name, revision, score decided on ('*': leave the cursor alone), new score, run decided on ('*': any),
+--        outcome, first fire time, last fire time, count, reason, message id, lateness, run, outbox message,
+--        number of calls, and for each call to Dramatiq's script: number of arguments, arguments
 -- Returns {'lost'} or {'done', index of entry, answer, ...} for the entries that are not in order:
 -- 'stale' or 'failed ...'.
-local NAMESPACE, LEASE, SCHEDULES, DUE, LAST = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local NAMESPACE, LEASE, REVISIONS, DUE, LAST = {KEYS[1]}, KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local TICKS, RUNS, OUTSTANDING, OUTBOX = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local HOLDER, TERM, NOW, CAP, ENTRIES = unpack(cjson.decode(ARGV[1]))
+
+local given = cjson.decode(ARGV[1])
+local HOLDER, TERM, NOW, CAP = given[1], given[2], given[3], given[4]
 
 if HOLDER ~= '' and redis.call('get', LEASE) ~= HOLDER then
   return {'lost'}
 end
 
-local binary = 1
-local function next_binary()
-  binary = binary + 1
-  return ARGV[binary]
-end
+-- The fields of an entry, by their distance from where it starts in `given`.
+local NAME, REVISION, SCORE, NEW_SCORE, RUN_BEFORE, OUTCOME, FIRST, UNTIL = 1, 2, 3, 4, 5, 6, 7, 8
+local COUNT, REASON, MESSAGE, LATENESS, RUN, BOX, CALLS = 9, 10, 11, 12, 13, 14, 15
 
-local function entry_of(a)
-  local e = {
-    name = a[1], revision = a[2], score = a[3], new_score = a[4], run_before = a[5],
-    message_id = a[11], run = a[13], outbox = a[14] and next_binary(), calls = a[15],
-    outcome = {
-      open = a[11] == '', outcome = a[6], fire_time = a[7], fire_time_to = a[8], count = a[9], reason = a[10],
-      message_id = a[11], lateness_ms = a[12], decided_at = NOW, term = TERM, holder = HOLDER,
-    },
-  }
-  for _, call in ipairs(e.calls) do
-    for i = 1, #call do
-      if call[i] == false then
-        call[i] = next_binary()
-      end
+local function starts_of_entries()
+  local starts = {}
+  local at = 4
+  while at < #given do
+    starts[#starts + 1] = at
+    local calls = given[at + CALLS]
+    at = at + CALLS
+    for _ = 1, calls do
+      at = at + 1 + given[at + 1]
     end
   end
-  return e
-end
-
--- Specs of ours begin with their revision; one that was written by hand may not.
-local function revision_of(spec)
-  if not spec then
-    return nil
-  end
-  local revision = string.match(spec, '^{"revision":(%d+)[,}]')
-  if not revision then
-    local ok, found = pcall(cjson.decode, spec)
-    revision = ok and type(found) == 'table' and type(found.revision) == 'number'
-      and string.format('%.0f', found.revision) or ''
-  end
-  return revision
+  return starts
 end
 
 -- What is stored of each schedule, read once; the entries move it on, and it is written once.
 local function read_state(entries)
   local names, states = {}, {}
   for _, e in ipairs(entries) do
-    if not states[e.name] then
-      names[#names + 1] = e.name
-      states[e.name] = {name = e.name}
+    local name = given[e + NAME]
+    if not states[name] then
+      names[#names + 1] = name
+      states[name] = true
     end
   end
   local scores = redis.call('zmscore', DUE, unpack(names))
-  local specs = redis.call('hmget', SCHEDULES, unpack(names))
+  local revisions = redis.call('hmget', REVISIONS, unpack(names))
   local outstanding = redis.call('hmget', OUTSTANDING, unpack(names))
   local last = redis.call('hmget', LAST, unpack(names))
   for i, name in ipairs(names) do
-    local s = states[name]
-    s.score, s.revision = scores[i], revision_of(specs[i])
-    s.outstanding, s.last = outstanding[i] or '', opened(last[i] or nil)
+    local before = opened(last[i] or nil)
+    states[name] = {
+      name = name, score = scores[i], revision = revisions[i] or '', outstanding = outstanding[i] or '',
+      last = before, old_score = scores[i], old_outstanding = outstanding[i] or '', old_last = before,
+      moved = false, broken = false,
+    }
   end
   return states
 end
 
 local function is_stale(e, s)
-  return (e.score ~= '*' and s.score ~= e.score)
-    or s.revision ~= e.revision
-    or (e.run_before ~= '*' and s.outstanding ~= e.run_before)
+  local run_before = given[e + RUN_BEFORE]
+  return (given[e + SCORE] ~= '*' and s.score ~= given[e + SCORE])
+    or s.revision ~= given[e + REVISION]
+    or (run_before ~= '*' and s.outstanding ~= run_before)
 end
 
--- The entry's outcome and its new cursor, as they will be written; records of the history are written here.
+-- The end of each text in `last` that this script writes.
+local TAIL = '","decided_at":"' .. NOW .. '","term":"' .. TERM .. '","holder":' .. cjson.encode(HOLDER) .. '}'
+
+-- Records the outcome. Returns the ids of its record in the stream and of the open run it ended, as far as there are.
+local function remember(e, s)
+  local open = type(s.last) == 'table'
+  if given[e + MESSAGE] ~= '' then
+    local ended = open and append_open(TICKS, CAP, s.name, s.last)
+    s.last = '{"open":false,"outcome":"' .. given[e + OUTCOME] .. '","fire_time":"' .. given[e + FIRST]
+      .. '","fire_time_to":"' .. given[e + UNTIL] .. '","count":"' .. given[e + COUNT]
+      .. '","message_id":"' .. given[e + MESSAGE] .. '","reason":' .. cjson.encode(given[e + REASON])
+      .. ',"lateness_ms":"' .. given[e + LATENESS] .. TAIL
+    return append(TICKS, CAP, s.name, given[e + FIRST], given[e + UNTIL], given[e + COUNT], given[e + OUTCOME],
+      given[e + MESSAGE], given[e + LATENESS], given[e + REASON], NOW, TERM, HOLDER), ended
+  end
+  local before, longer = s.last, false
+  s.last, longer = prolonged(before, {
+    open = true, outcome = given[e + OUTCOME], fire_time = given[e + FIRST], fire_time_to = given[e + UNTIL],
+    count = given[e + COUNT], reason = given[e + REASON], message_id = '', lateness_ms = '',
+    decided_at = NOW, term = TERM, holder = HOLDER,
+  })
+  return nil, open and not longer and append_open(TICKS, CAP, s.name, before)
+end
+
 local function move(e, s)
-  e.before = {score = s.score, last = s.last, outstanding = s.outstanding}
-  local records
-  s.last, records = follow(s.last, e.outcome)
-  e.ids = {}
-  for i, record in ipairs(records) do
-    e.ids[i] = append(TICKS, CAP, e.name, record)
+  local id, ended = remember(e, s)
+  if given[e + SCORE] ~= '*' then
+    s.score = given[e + NEW_SCORE]
   end
-  if e.score ~= '*' then
-    s.score = e.new_score
-  end
-  if e.run ~= '' then
-    redis.call('hset', RUNS, e.message_id, e.run)
-    noted('hdel', RUNS, e.message_id)
-    if e.run_before ~= '*' then
-      s.outstanding = e.message_id
+  if given[e + RUN] ~= '' then
+    redis.call('hset', RUNS, given[e + MESSAGE], given[e + RUN])
+    noted('hdel', RUNS, given[e + MESSAGE])
+    if given[e + RUN_BEFORE] ~= '*' then
+      s.outstanding = given[e + MESSAGE]
     end
   end
-  if e.outbox then
-    redis.call('hset', OUTBOX, e.message_id, e.outbox)
-    noted('hdel', OUTBOX, e.message_id)
+  if given[e + BOX] ~= '' then
+    redis.call('hset', OUTBOX, given[e + MESSAGE], ARGV[given[e + BOX]])
+    noted('hdel', OUTBOX, given[e + MESSAGE])
   end
+  return id, ended
 end
 
 local function write_moved(moved)
   local last, due = {}, {}
-  for _, s in ipairs(moved) do
-    last[#last + 1] = s.name
-    last[#last + 1] = as_text(s.last)
+  for i, s in ipairs(moved) do
+    last[2 * i - 1], last[2 * i] = s.name, as_text(s.last)
     if s.score then
-      due[#due + 1] = s.score
-      due[#due + 1] = s.name
+      due[#due + 1], due[#due + 2] = s.score, s.name
     end
-    if s.outstanding ~= s.was.outstanding then
+    if s.outstanding ~= s.old_outstanding then
       redis.call('hset', OUTSTANDING, s.name, s.outstanding)
     end
   end
@@ -126,61 +130,73 @@ local function write_moved(moved)
   end
 end
 
-local function put_back(name, score, last, outstanding)
-  if last then
-    pcall(redis.call, 'hset', LAST, name, as_text(last))
+local function put_back(s)
+  if s.last then
+    pcall(redis.call, 'hset', LAST, s.name, as_text(s.last))
   else
-    pcall(redis.call, 'hdel', LAST, name)
+    pcall(redis.call, 'hdel', LAST, s.name)
   end
-  if score then
-    pcall(redis.call, 'zadd', DUE, score, name)
+  if s.score then
+    pcall(redis.call, 'zadd', DUE, s.score, s.name)
   end
-  if outstanding ~= '' then
-    pcall(redis.call, 'hset', OUTSTANDING, name, outstanding)
+  if s.outstanding ~= '' then
+    pcall(redis.call, 'hset', OUTSTANDING, s.name, s.outstanding)
   else
-    pcall(redis.call, 'hdel', OUTSTANDING, name)
+    pcall(redis.call, 'hdel', OUTSTANDING, s.name)
   end
 end
 
--- Undoes what was written for an entry whose message could not be put into its queue.
-local function take_back(e)
-  for _, id in ipairs(e.ids) do
+-- Undoes what was written for an entry whose message is not put into its queue.
+local function take_back(e, id, ended)
+  if id then
     pcall(redis.call, 'xdel', TICKS, id)
   end
-  if e.run ~= '' then
-    pcall(redis.call, 'hdel', RUNS, e.message_id)
+  if ended then
+    pcall(redis.call, 'xdel', TICKS, ended)
   end
-  if e.outbox then
-    pcall(redis.call, 'hdel', OUTBOX, e.message_id)
+  if given[e + RUN] ~= '' then
+    pcall(redis.call, 'hdel', RUNS, given[e + MESSAGE])
   end
-end
-
-local function dispatch_all(calls)
-  for _, call in ipairs(calls) do
-    dispatch({NAMESPACE}, call, spy)
+  if given[e + BOX] ~= '' then
+    pcall(redis.call, 'hdel', OUTBOX, given[e + MESSAGE])
   end
 end
 
-local entries = {}
-for i, packed in ipairs(ENTRIES) do
-  entries[i] = entry_of(packed)
+local function dispatch_all(e)
+  local at = e + CALLS
+  for _ = 1, given[e + CALLS] do
+    local size = given[at + 1]
+    local call = {unpack(given, at + 2, at + 1 + size)}
+    for i = 1, size do
+      if type(call[i]) == 'number' then
+        call[i] = ARGV[call[i]]
+      end
+    end
+    dispatch(NAMESPACE, call, spy)
+    at = at + 1 + size
+  end
 end
+
+local entries = starts_of_entries()
 local states = read_state(entries)
+local answers, accepted, moved = {}, {}, {}
+-- By entry: the ids of its records, and what `last` and `outstanding` were before it.
+local ids, ended, last_before, outstanding_before = {}, {}, {}, {}
 
 -- Ours first: everything that can be refused is refused before a message is in its queue.
-local answers, accepted, moved = {}, {}, {}
 local refused = atomically(function()
   for i, e in ipairs(entries) do
-    local s = states[e.name]
+    local s = states[given[e + NAME]]
     if is_stale(e, s) then
       answers[i] = 'stale'
     else
-      if not s.was then
-        s.was = {score = s.score, last = s.last, outstanding = s.outstanding}
+      if not s.moved then
+        s.moved = true
         moved[#moved + 1] = s
       end
       accepted[#accepted + 1] = i
-      move(e, s)
+      last_before[i], outstanding_before[i] = s.last, s.outstanding
+      ids[i], ended[i] = move(e, s)
     end
   end
   if #moved > 0 then
@@ -189,7 +205,8 @@ local refused = atomically(function()
 end)
 if refused then
   for _, s in ipairs(moved) do
-    put_back(s.name, s.was.score, s.was.last, s.was.outstanding)
+    s.last, s.score, s.outstanding = s.old_last, s.old_score, s.old_outstanding
+    put_back(s)
   end
   -- Also for those after the one that was refused: they were not tried.
   for i = 1, #entries do
@@ -201,17 +218,19 @@ end
 -- Dramatiq's last. If one schedule's queue is broken, that schedule stays where it was and the others go on.
 for _, i in ipairs(accepted) do
   local e = entries[i]
-  local s = states[e.name]
+  local s = states[given[e + NAME]]
   if s.broken then
     answers[i] = 'stale'
-    take_back(e)
+    take_back(e, ids[i], ended[i])
   else
-    local failure = #e.calls > 0 and atomically(dispatch_all, e.calls)
+    local failure = given[e + CALLS] > 0 and atomically(dispatch_all, e)
     if failure then
       answers[i] = 'failed ' .. failure
+      take_back(e, ids[i], ended[i])
       s.broken = true
-      take_back(e)
-      put_back(e.name, e.before.score, e.before.last, e.before.outstanding)
+      s.last, s.outstanding = last_before[i], outstanding_before[i]
+      s.score = given[e + SCORE] ~= '*' and given[e + SCORE] or s.score
+      put_back(s)
     end
   end
 end
@@ -219,8 +238,7 @@ end
 local reply = {'done'}
 for i = 1, #entries do
   if answers[i] then
-    reply[#reply + 1] = i
-    reply[#reply + 1] = answers[i]
+    reply[#reply + 1], reply[#reply + 2] = i, answers[i]
   end
 end
 return reply

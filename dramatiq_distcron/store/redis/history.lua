@@ -11,35 +11,32 @@ local function as_text(last)
   return type(last) == 'table' and cjson.encode(last) or last
 end
 
--- What `last` holds after outcome `r`, and which records go to the stream for it.
-local function follow(before, r)
-  local open = type(before) == 'table'
-  if open and r.open and before.outcome == r.outcome and before.reason == r.reason then
-    local longer = {}
-    for key, value in pairs(before) do
-      longer[key] = value
-    end
-    longer.count = string.format('%.0f', before.count + r.count)
-    longer.fire_time_to = r.fire_time_to
-    longer.decided_at = r.decided_at
-    return longer, {}
-  end
-  local records = {}
-  if open then
-    records[1] = before
-  end
-  if not r.open then
-    records[#records + 1] = r
-  end
-  return r.open and r or as_text(r), records
-end
-
 -- Returns the id of the record in the stream.
-local function append(ticks, cap, name, r)
+local function append(ticks, cap, name, first, last, count, outcome, message_id, lateness, reason, at, term, holder)
   local id = redis.call('xadd', ticks, 'MAXLEN', '~', cap, '*',
-    'schedule', name, 'fire_time', r.fire_time, 'fire_time_to', r.fire_time_to, 'count', r.count,
-    'outcome', r.outcome, 'message_id', r.message_id, 'decided_at', r.decided_at,
-    'lateness_ms', r.lateness_ms, 'term', r.term, 'holder', r.holder, 'reason', r.reason)
+    'schedule', name, 'fire_time', first, 'fire_time_to', last, 'count', count,
+    'outcome', outcome, 'message_id', message_id, 'decided_at', at,
+    'lateness_ms', lateness, 'term', term, 'holder', holder, 'reason', reason)
   noted('xdel', ticks, id)
   return id
+end
+
+local function append_open(ticks, cap, name, r)
+  return append(ticks, cap, name, r.fire_time, r.fire_time_to, r.count, r.outcome, '', '', r.reason,
+    r.decided_at, r.term, r.holder)
+end
+
+-- An outcome without a message that follows `before`: the longer run, or a new one and false.
+local function prolonged(before, r)
+  if type(before) ~= 'table' or before.outcome ~= r.outcome or before.reason ~= r.reason then
+    return r, false
+  end
+  local longer = {}
+  for key, value in pairs(before) do
+    longer[key] = value
+  end
+  longer.count = string.format('%.0f', before.count + r.count)
+  longer.fire_time_to = r.fire_time_to
+  longer.decided_at = r.decided_at
+  return longer, true
 end

@@ -1,15 +1,24 @@
 -- Shared by the scripts that write: a script is not rolled back on an error, so every write notes how to undo it.
+-- The journal is one flat list, four places a note (command, key, two arguments): a table for each note would cost
+-- more than the write it is for.
 local journal = {}
+local noted_up_to = 0
 
-local function noted(...)
-  journal[#journal + 1] = {...}
+local function noted(command, key, first, second)
+  journal[noted_up_to + 1], journal[noted_up_to + 2] = command, key
+  journal[noted_up_to + 3], journal[noted_up_to + 4] = first, second or false
+  noted_up_to = noted_up_to + 4
 end
 
 local function roll_back()
-  for i = #journal, 1, -1 do
-    pcall(redis.call, unpack(journal[i]))
+  for at = noted_up_to - 3, 1, -4 do
+    if journal[at + 3] then
+      pcall(redis.call, journal[at], journal[at + 1], journal[at + 2], journal[at + 3])
+    else
+      pcall(redis.call, journal[at], journal[at + 1], journal[at + 2])
+    end
   end
-  journal = {}
+  noted_up_to = 0
 end
 
 local function why(err)
@@ -21,7 +30,7 @@ end
 
 -- Either all of `work` or nothing of it. Returns nil, or why it failed.
 local function atomically(work, ...)
-  journal = {}
+  noted_up_to = 0
   local ok, err = pcall(work, ...)
   if ok then
     return nil
@@ -69,15 +78,20 @@ end
 -- The redis table given to Dramatiq's script: it does what is asked and notes how to undo it.
 local spy = setmetatable({}, {__index = redis})
 local removed = 0
+local lower = setmetatable({}, {__index = function(known, command)
+  known[command] = string.lower(command)
+  return known[command]
+end})
 
-function spy.call(command, ...)
-  local reply = redis.call(command, ...)
-  local verb = string.lower(command)
-  local key, field = ...
-  if verb == 'hset' and reply == 1 then
-    noted('hdel', key, field)
+function spy.call(command, key, ...)
+  local reply = redis.call(command, key, ...)
+  local verb = lower[command]
+  if verb == 'hset' then
+    if reply == 1 then
+      noted('hdel', key, (...))
+    end
   elseif verb == 'rpush' then
-    noted('lrem', key, -1, field)
+    noted('lrem', key, -1, (...))
   elseif verb == 'srem' then
     removed = removed + reply
   end

@@ -20,6 +20,7 @@ class Keys:
         self.term = self.prefix + "term"
         self.since = self.prefix + "term.since"
         self.schedules = self.prefix + "schedules"
+        self.revisions = self.prefix + "schedules.revisions"
         self.revision = self.prefix + "revision"
         self.due = self.prefix + "due"
         self.last = self.prefix + "last"
@@ -39,7 +40,15 @@ class Keys:
     def types(self) -> dict[str, str]:
         """What each key holds."""
         strings = (self.lease, self.term, self.since, self.revision)
-        hashes = (self.schedules, self.last, self.runs, self.outstanding, self.outbox, self.instances_data)
+        hashes = (
+            self.schedules,
+            self.revisions,
+            self.last,
+            self.runs,
+            self.outstanding,
+            self.outbox,
+            self.instances_data,
+        )
         return {
             **dict.fromkeys(strings, "string"),
             **dict.fromkeys(hashes, "hash"),

@@ -1,5 +1,5 @@
 -- Reads what is due, with all a decision needs, as of one instant.
--- KEYS: schedules, due, outstanding
+-- KEYS: revisions, due, outstanding
 -- ARGV: now in ms, how many to pass over, how many to read
 -- Returns JSON [[[name, score, revision, outstanding run], ...], score of the next one that is not due yet or ''].
 -- The specs themselves are not sent: the reader knows most of them by their revision.
@@ -10,11 +10,10 @@ if #due > 0 then
   for i = 1, #due, 2 do
     names[#names + 1] = due[i]
   end
-  local specs = redis.call('hmget', KEYS[1], unpack(names))
+  local revisions = redis.call('hmget', KEYS[1], unpack(names))
   local outstanding = redis.call('hmget', KEYS[3], unpack(names))
   for i = 1, #names do
-    local revision = specs[i] and string.match(specs[i], '^{"revision":(%d+)[,}]') or ''
-    rows[i] = cjson.encode({names[i], due[2 * i], revision, outstanding[i] or ''})
+    rows[i] = cjson.encode({names[i], due[2 * i], revisions[i] or '', outstanding[i] or ''})
   end
 end
 local later = redis.call('zrangebyscore', KEYS[2], '(' .. ARGV[1], '+inf', 'withscores', 'limit', 0, 1)

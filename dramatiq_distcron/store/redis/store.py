@@ -11,6 +11,7 @@ from ...errors import StoreRefused
 from ..base import (
     NEVER,
     Acquired,
+    Answers,
     DuePage,
     DueRow,
     Edit,
@@ -22,7 +23,7 @@ from ..base import (
     Renewed,
     Stored,
 )
-from .connection import Connection, mapped_errors, text
+from .connection import Connection, Courier, mapped_errors, text
 from .keys import Keys
 from .scripts import Scripts
 
@@ -69,6 +70,7 @@ class RedisStore:
         # redis-py's types allow for replies that our own settings rule out.
         self._client: Any = connection.client(timeout)
         self._scripts = Scripts(self._client, dispatch)
+        self._commits = Courier(self._client)
         self._waiter: Any = None
         self._woken = "$"
 
@@ -113,7 +115,7 @@ class RedisStore:
     def read_due(self, now: int, *, skip: int, limit: int) -> DuePage:
         k = self.keys
         with self._errors():
-            reply = self._scripts.read_due(keys=[k.schedules, k.due, k.outstanding], args=[now, skip, limit])
+            reply = self._scripts.read_due(keys=[k.revisions, k.due, k.outstanding], args=[now, skip, limit])
         rows, later = json.loads(reply.decode("utf-8", "surrogateescape"))
         return DuePage(
             rows=[
@@ -125,22 +127,26 @@ class RedisStore:
 
     def fire(self, guard: Guard, fires: Sequence[Fire]) -> list[str] | None:
         """Commits ``fires`` one by one. ``None``: the guard's holder does not have the lease."""
+        return self.start_fire(guard, fires)()
+
+    def start_fire(self, guard: Guard, fires: Sequence[Fire]) -> Answers:
+        """Sends a commit, and returns what waits for its answers: meanwhile the next one can be made.
+
+        The answers must be taken before the next is sent.
+        """
         k = self.keys
-        binaries: list[bytes] = []
-        head = [guard.holder, str(guard.term), str(guard.now), str(self._history_size)]
-        packed = json.dumps([*head, [_packed(fire, binaries) for fire in fires]])
-        with self._errors():
-            reply = self._scripts.fire(
-                keys=[
-                    k.namespace, k.lease, k.schedules, k.due, k.last, k.ticks, k.runs, k.outstanding, k.outbox
-                ],
-                args=[packed, *binaries],
-            )  # fmt: skip
-        if text(reply[0]) == "lost":
-            return None
-        answers = ["ok"] * len(fires)
-        for index, answer in zip(reply[1::2], reply[2::2], strict=True):
-            answers[index - 1] = text(answer)
+        keys = [k.namespace, k.lease, k.revisions, k.due, k.last, k.ticks, k.runs, k.outstanding, k.outbox]
+        given: list[Any] = [guard.holder, str(guard.term), str(guard.now), str(self._history_size)]
+        args: list[Any] = [""]
+        for fire in fires:
+            _pack(fire, given, args)
+        args[0] = json.dumps(given)
+        reply = self._commits.start(self._scripts.fire, keys, args)
+
+        def answers() -> list[str] | None:
+            with self._errors():
+                return _fire_answers(reply.result(), len(fires))
+
         return answers
 
     # -- schedules ------------------------------------------------------------------------------------------
@@ -153,7 +159,7 @@ class RedisStore:
             args += _edit_args(edit)
         with self._errors():
             reply = self._scripts.edit(
-                keys=[k.lease, k.schedules, k.due, k.last, k.ticks, k.wake, k.outstanding, k.revision],
+                keys=[k.lease, k.schedules, k.revisions, k.due, k.last, k.ticks, k.wake, k.outstanding, k.revision],
                 args=args,
             )
         return _answers(reply)
@@ -163,10 +169,8 @@ class RedisStore:
         for chunk in _chunks(list(names)):
             with self._errors():
                 specs = self._client.hmget(self.keys.schedules, chunk)
-                scores = self._client.zmscore(self.keys.due, chunk)
-            for name, spec, score in zip(chunk, specs, scores, strict=True):
-                if spec is not None:
-                    found[name] = Stored(name, text(spec), _score(score))
+            for stored in self._stored({n: s for n, s in zip(chunk, specs, strict=True) if s is not None}):
+                found[stored.name] = stored
         return found
 
     def scan(self) -> Iterator[Stored]:
@@ -176,13 +180,23 @@ class RedisStore:
         while True:
             with self._errors():
                 cursor, specs = self._client.hscan(self.keys.schedules, cursor, count=_CHUNK)
-                names = [name for name in specs if text(name) not in seen]
-                scores = self._client.zmscore(self.keys.due, names) if names else []
-            for name, score in zip(names, scores, strict=True):
-                seen.add(text(name))
-                yield Stored(text(name), text(specs[name]), _score(score))
+            yield from self._stored({name: spec for name, spec in specs.items() if text(name) not in seen})
+            seen.update(text(name) for name in specs)
             if cursor == 0:
                 return
+
+    def _stored(self, specs: Mapping[Any, Any]) -> list[Stored]:
+        """The specs with their cursors and revisions, which may be newer: a commit compares them all."""
+        names = list(specs)
+        if not names:
+            return []
+        with self._errors():
+            scores = self._client.zmscore(self.keys.due, names)
+            revisions = self._client.hmget(self.keys.revisions, names)
+        return [
+            Stored(text(name), text(specs[name]), _score(score), int(revision) if revision else "")
+            for name, score, revision in zip(names, scores, revisions, strict=True)
+        ]
 
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The last outcome of each schedule that has one."""
@@ -259,6 +273,7 @@ class RedisStore:
         """Closes the connections; they are opened again when they are needed."""
         if self._waiter is not None:
             self._waiter.connection_pool.disconnect()
+        self._commits.close()
         self._client.connection_pool.disconnect()
 
     def _newest_wake(self) -> str:
@@ -299,6 +314,15 @@ def _answers(reply: Sequence[Any]) -> list[str] | None:
     return None if text(reply[0]) == "lost" else [text(answer) for answer in reply[1:]]
 
 
+def _fire_answers(reply: Sequence[Any], count: int) -> list[str] | None:
+    if text(reply[0]) == "lost":
+        return None
+    answers = ["ok"] * count
+    for index, answer in zip(reply[1::2], reply[2::2], strict=True):
+        answers[index - 1] = text(answer)
+    return answers
+
+
 def _whole(score: str) -> int:
     # Ours are whole numbers; one with a fraction was written by hand, and won't compare.
     try:
@@ -307,28 +331,26 @@ def _whole(score: str) -> int:
         return int(float(score))
 
 
-def _packed(fire: Fire, binaries: list[bytes]) -> list[Any]:
-    """``fire`` as the script takes it: text in one JSON document, which costs less than an argument each."""
+def _pack(fire: Fire, given: list[Any], args: list[Any]) -> None:
+    """Adds ``fire`` as the script takes it: text to ``given``, bytes to ``args`` with their index in ``given``."""
     r = fire.record
+    box: int | str = ""
     if fire.outbox:
-        binaries.append(fire.outbox)
-    return [
+        args.append(fire.outbox)
+        box = len(args)
+    given += (
         fire.name, str(fire.revision), "*" if fire.score is None else str(fire.score), str(fire.new_score),
         fire.run_before, r.outcome, str(r.fire_time), str(r.fire_time_to), str(r.count), r.reason, r.message_id,
-        "" if r.lateness is None else str(r.lateness), fire.run, bool(fire.outbox),
-        [_packed_call(call, binaries) for call in fire.calls],
-    ]  # fmt: skip
-
-
-def _packed_call(call: Sequence[Any], binaries: list[bytes]) -> list[Any]:
-    packed: list[Any] = []
-    for argument in call:
-        if isinstance(argument, bytes):
-            binaries.append(argument)
-            packed.append(False)
-        else:
-            packed.append(str(int(argument)) if isinstance(argument, bool) else str(argument))
-    return packed
+        "" if r.lateness is None else str(r.lateness), fire.run, box, len(fire.calls),
+    )  # fmt: skip
+    for call in fire.calls:
+        given.append(len(call))
+        for argument in call:
+            if type(argument) is bytes:
+                args.append(argument)
+                given.append(len(args))
+            else:
+                given.append(argument if type(argument) is str else str(argument))
 
 
 def _edit_args(edit: Edit) -> list[Any]:
