@@ -10,10 +10,10 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 
 from .clock import wall_ms
-from .errors import ConfigurationError, ConflictError
+from .errors import ConflictError
 from .publishing import Publisher, RedisPublisher, StubPublisher
 from .store.memory import MemoryStore
-from .store.redis import Connection, Keys, RedisStore
+from .store.redis import Connection, Keys, RedisStore, refuse_url
 
 if TYPE_CHECKING:
     from dramatiq import Broker
@@ -79,10 +79,8 @@ def broker_at(url: str, namespace: str = "dramatiq") -> Broker:
     Raises:
       ConfigurationError: it is not the URL of a Redis.
     """
-    try:
-        made: Broker = cast(Any, RedisBroker)(url=url, namespace=namespace, middleware=[])
-    except ValueError as error:
-        raise ConfigurationError(f"{url!r} is not the URL of a Redis: {error}") from None
+    refuse_url(url)
+    made: Broker = cast(Any, RedisBroker)(url=url, namespace=namespace, middleware=[])
     return made
 
 

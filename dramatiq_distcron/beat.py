@@ -7,7 +7,7 @@ import random
 import socket
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .backends import Backend
 from .clock import Clock, SystemClock
@@ -22,9 +22,6 @@ from .scheduler import PassReport, Scheduler
 from .store.base import Acquired, Instance, Renewed
 from .store.redis import RedisStore
 from .version import VERSION
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Beat"]
 
@@ -198,6 +195,9 @@ class Beat:
         self._stopping.set()
         self._keeper.stop()
         self._keeper.join()
+        if self._started_at is None:
+            # The store was never there, so there is nothing to give back.
+            return
         try:
             self.lease.release()
             self.backend.store.forget(self.holder)

@@ -26,6 +26,7 @@ RedisSource: TypeAlias = "str | redis.Redis"
 _SHORTEST_LEASE = 500
 
 _POLICIES = frozenset(PolicyOptions.__annotations__)
+_URL = re.compile(r"(redis|rediss|unix)://")
 _APP = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -44,12 +45,13 @@ class DistCronOptions(PolicyOptions, total=False):
 class Settings:
     """What ``DistCron`` was given, checked; durations in ms.
 
-    ``default_redis`` is that of the environment, for those who were told of none; ``policy`` is the default of every
-    schedule.
+    ``default_redis`` and ``default_namespace`` are those of the environment, for a broker that is on no Redis itself;
+    ``policy`` is the default of every schedule.
     """
 
     redis: RedisSource | None = None
     default_redis: str | None = None
+    default_namespace: str | None = None
     app: str = "default"
     namespace: str | None = None
     tz: str = "UTC"
@@ -66,11 +68,15 @@ class Settings:
         """
         own = set(_CHECKS)
         refuse_unknown({name: None for name in options if name not in own | _POLICIES}, own | _POLICIES, "DistCron()")
-        given = {**_from_environment(), **options}
+        given = {**_from_environment(set(options)), **options}
         policy = checked_policy({name: given[name] for name in given if name in _POLICIES})
         settings: dict[str, Any] = {name: _CHECKS[name](given[name]) for name in given if name in own}
-        default_redis = os.environ.get("DISTCRON_REDIS_URL") or None
-        return cls(**settings, default_redis=default_redis, policy=Policy().overridden(policy))
+        return cls(
+            **settings,
+            default_redis=os.environ.get("DISTCRON_REDIS_URL") or None,
+            default_namespace=os.environ.get("DISTCRON_NAMESPACE") or None,
+            policy=Policy().overridden(policy),
+        )
 
 
 def checked_lease_ttl(value: Any) -> int:
@@ -84,14 +90,14 @@ def checked_lease_ttl(value: Any) -> int:
     return ttl
 
 
-def _from_environment() -> dict[str, Any]:
-    variables = {
-        "app": "DISTCRON_APP",
-        "namespace": "DISTCRON_NAMESPACE",
-        "tz": "DISTCRON_TZ",
-        "lease_ttl": "DISTCRON_LEASE_TTL",
+def _from_environment(given: set[str]) -> dict[str, Any]:
+    """The options that are not given and have a variable that is set."""
+    variables = {"app": "DISTCRON_APP", "tz": "DISTCRON_TZ", "lease_ttl": "DISTCRON_LEASE_TTL"}
+    found: dict[str, Any] = {
+        name: os.environ[variable]
+        for name, variable in variables.items()
+        if name not in given and os.environ.get(variable)
     }
-    found: dict[str, Any] = {name: os.environ[v] for name, v in variables.items() if os.environ.get(v)}
     if "lease_ttl" in found:
         found["lease_ttl"] = _number(found["lease_ttl"], variables["lease_ttl"])
     return found
@@ -105,6 +111,11 @@ def _number(value: str, where: str) -> float:
 
 
 def _checked_redis(value: Any) -> RedisSource | None:
+    if isinstance(value, str) and not _URL.match(value):
+        raise ConfigurationError(
+            "redis must be the URL of a Redis, beginning with redis://, rediss:// or unix://; the one given begins "
+            f"with {value.partition(':')[0][:20]!r}."
+        )
     if value is None or isinstance(value, str) or hasattr(value, "connection_pool"):
         return value  # type: ignore[no-any-return]
     raise ConfigurationError(f"redis must be a URL like 'redis://127.0.0.1:6379/0' or a client, not {value!r}.")

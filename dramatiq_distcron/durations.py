@@ -2,42 +2,60 @@
 
 from __future__ import annotations
 
-import math
+import re
 from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 from .errors import ConfigurationError
 
-__all__ = ["Duration", "instant_ms", "iso", "milliseconds", "seconds", "utc"]
+__all__ = ["LAST_INSTANT", "Duration", "instant_ms", "iso", "milliseconds", "parse_duration", "utc"]
 
 #: Seconds or a ``timedelta``.
 Duration: TypeAlias = "int | float | timedelta"
 
+#: The last instant a datetime can name, in UTC ms: the end of the year 9999.
+LAST_INSTANT = 253_402_300_799_999
+#: No duration of ours needs to be longer: a hundred years, in ms.
+_LONGEST = 100 * 366 * 86_400_000
+
+_NO_NUMBERS = (float("inf"), float("-inf"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
+_TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
 
 
 def milliseconds(value: Duration, what: str, *, minimum: int = 0) -> int:
     """``value`` in whole milliseconds.
 
     Raises:
-      ConfigurationError: it is no finite number of seconds and no ``timedelta``, or is below ``minimum`` (ms).
-        ``what`` names the setting in the message.
+      ConfigurationError: it is no finite number of seconds and no ``timedelta``, is below ``minimum`` (ms), or is
+        over a hundred years. ``what`` names the setting in the message.
     """
     if isinstance(value, timedelta):
         found = value // _MILLISECOND
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        found = round(value * 1000)
-    else:
+    elif isinstance(value, bool) or not isinstance(value, (int, float)) or value in _NO_NUMBERS or value != value:
         raise ConfigurationError(f"{what} must be a number of seconds or a timedelta, not {value!r}.")
+    else:
+        # Cut first: what is beyond all bounds, infinity included, has no milliseconds.
+        found = round(max(-_LONGEST, min(value, _LONGEST)) * 1000)
     if found < minimum:
         raise ConfigurationError(f"{what} must be at least {minimum / 1000:g} s, not {value!r}.")
+    if found > _LONGEST:
+        raise ConfigurationError(f"{what} must be at most a hundred years; the one given is longer.")
     return found
 
 
-def seconds(ms: int | None) -> float | None:
-    """Milliseconds as seconds; nothing stays nothing."""
-    return None if ms is None else ms / 1000
+def parse_duration(text: str) -> float:
+    """A duration from the command line, in seconds: ``90``, ``90s``, ``15m``, ``2h``, ``3d``.
+
+    Raises:
+      ConfigurationError: it is none of these.
+    """
+    found = _TEXT.fullmatch(text.strip())
+    if not found:
+        raise ConfigurationError(f"{text!r} is not a duration; write 90, 90s, 15m, 2h or 3d.")
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def instant_ms(value: datetime, what: str) -> int:

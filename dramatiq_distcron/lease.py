@@ -28,6 +28,8 @@ __all__ = ["Keeper", "Lease", "Progress"]
 _MARGIN = 0.1
 #: A step of the store's clock that is worth a warning, in ms.
 _STEP = 1000
+#: An answer that took longer is not used to correct the clock, in ms.
+_SLOW = 20
 #: Each which renewal counts the state: that costs two commands.
 _COUNT_EACH = 5
 
@@ -62,7 +64,8 @@ class Lease:
     def now(self) -> int:
         """The store's clock in ms: the monotonic clock plus an offset sampled with each answer of the store."""
         if self._offset is None:
-            self._sample(self._store.now())
+            asked = self._clock.monotonic()
+            self._sample(self._store.now(), asked)
         return int(self._clock.monotonic() * 1000 + (self._offset or 0))
 
     def acquire(self) -> Acquired | Held:
@@ -72,7 +75,7 @@ class Lease:
             asked = self._clock.monotonic()
             reply = self._store.acquire(self.holder, self.ttl)
             if isinstance(reply, Acquired):
-                self._sample(reply.now)
+                self._sample(reply.now, asked)
                 self.term, self.since = reply.term, reply.now
                 self._trust_from(asked)
             return reply
@@ -88,7 +91,7 @@ class Lease:
             if reply is None:
                 self._distrust()
             else:
-                self._sample(reply.now)
+                self._sample(reply.now, asked)
                 self._trust_from(asked)
             return reply
 
@@ -109,15 +112,22 @@ class Lease:
     def _distrust(self) -> None:
         self._trusted_until = float("-inf")
 
-    def _sample(self, answered: int) -> None:
-        # The answer is a little old when it is here, so our idea of now is late and never early.
-        offset = answered - self._clock.monotonic() * 1000
-        if self._offset is not None and abs(offset - self._offset) > _STEP:
+    def _sample(self, answer: int, asked: float) -> None:
+        """Takes in what the store's clock said at some moment between ``asked`` and now."""
+        earliest = answer - self._clock.monotonic() * 1000
+        latest = answer - asked * 1000
+        before = self._offset
+        if before is not None and earliest <= before <= latest and latest - earliest > _SLOW:
+            # A slow answer tells less than we know, and is no step of the clock.
+            return
+        # The answer may be as old as the request, so that our idea of now is late and never early.
+        self._offset = earliest
+        step = 0.0 if before is None else min(earliest - before, latest - before, key=abs)
+        if abs(step) > _STEP:
             self.logger.warning(
                 "The clock of the store stepped by %+.1f s. No tick is repeated: the cursors stay where they are.",
-                (offset - self._offset) / 1000,
+                step / 1000,
             )
-        self._offset = offset
 
 
 class Progress:

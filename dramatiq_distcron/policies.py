@@ -43,6 +43,14 @@ class Policy:
         """This policy with the checked options ``by`` on top."""
         return Policy(**{**asdict(self), **by})
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Policy:
+        """The policy that ``asdict`` gave. Raises ``ConfigurationError`` if a value cannot be used."""
+        in_seconds = {
+            name: value / 1000 if name in _DURATIONS and value is not None else value for name, value in data.items()
+        }
+        return cls(**checked_policy(in_seconds))
+
 
 def checked_policy(options: Mapping[str, Any]) -> dict[str, Any]:
     """The given policy options, each checked, durations in ms.
@@ -76,6 +84,7 @@ def _count(least: int, most: int) -> Callable[[Any, str], int]:
     return check
 
 
+_DURATIONS = {"misfire_grace_time"}
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "catch_up": _one_of("skip", "latest", "all"),
     "misfire_grace_time": _optional_duration,

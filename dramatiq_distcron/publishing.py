@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from dramatiq import Actor, Broker, Message
+from dramatiq import Actor, Broker, Message, get_encoder
+from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
+from dramatiq.encoder import JSONEncoder
 from dramatiq.middleware import Middleware, MiddlewareError
 
 from .errors import ConflictError, DistCronError
@@ -141,6 +143,8 @@ class RedisPublisher(_Capturing):
         super().__init__(broker)
         self._copy.scripts = {**self._copy.scripts, "dispatch": self._record}
         self._copy.maintenance_chance = 0
+        # Only maintenance and fetching use it; asking the server would be a command of the broker's own, slow client.
+        self._copy._max_unpack_size = lambda: 1
         # One id for all beats of an app: each start of a crash loop would else leave a heartbeat behind.
         self._copy.broker_id = f"distcron-{app}"
         self._shape: _Shape | None = None
@@ -148,7 +152,8 @@ class RedisPublisher(_Capturing):
     def begin(self) -> None:
         super().begin()
         hooked = self._announces or _is_hooked(self._broker, "before_enqueue")
-        self._shape = None if hooked else self._learn()
+        plain = all(getattr(type(self._broker), name) is getattr(RedisBroker, name) for name in _ENQUEUES)
+        self._shape = self._learn() if plain and not hooked else None
 
     def capture(self, message: Message[Any]) -> Captured:
         """As for every broker; where no middleware listens, in a third of the time."""
@@ -217,7 +222,8 @@ class _Shape:
         if enqueued != message.copy(options={"redis_message_id": redis_message_id}):
             return None
         data = enqueued.encode()
-        encode = _encode_json if _encode_json(enqueued) == data else Message.encode
+        json_alike = type(get_encoder()) is JSONEncoder and _encode_json(enqueued) == data
+        encode = _encode_json if json_alike else Message.encode
         return cls(
             arguments=[str(argument) for argument in arguments],
             queue=arguments.index(message.queue_name),
@@ -234,6 +240,9 @@ class _Shape:
         call[self.data] = self.encode(message)
         return call
 
+
+#: What a subclass must leave alone for its enqueue to be RedisBroker's.
+_ENQUEUES = ("enqueue", "_dispatch", "__getattr__")
 
 _json = json.JSONEncoder(separators=(",", ":"))
 

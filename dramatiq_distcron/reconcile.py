@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from .errors import ScheduleError
-from .specs import NewerSpec, Retired, Spec, parse_spec
+from .specs import NotForUs, Retired, Spec, parse_spec
 from .store.base import NEVER, Edit, Record, Stored
 from .ticks import MISSED, passed_over
 
@@ -55,7 +55,7 @@ def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: 
             continue
         try:
             found = parse_spec(before.spec)
-        except NewerSpec:
+        except NotForUs:
             made.left_alone.append(before.name)
             continue
         except ScheduleError:
@@ -75,8 +75,9 @@ def _keep(made: Plan, before: Stored, found: Spec | None, wanted: Spec, now: int
         _restore(made, before, wanted, now)
     elif found.retired:
         made.returned.append(before.name)
-        record = _undecided(found, found.retired.cursor, now, "retired")
-        made.edits.append(Edit(before.name, before, wanted.to_json(), _next(wanted, now), record))
+        cursor = found.retired.cursor
+        record = _undecided(found, cursor, now, "retired")
+        made.edits.append(Edit(before.name, before, wanted.to_json(), _anew(found, wanted, cursor, now), record))
     elif found.fingerprint != wanted.fingerprint or found.source != "code":
         made.changed.append(before.name)
         made.edits.append(changed(before, found, wanted, now))
@@ -87,7 +88,10 @@ def _without_code(made: Plan, before: Stored, found: Spec, now: int, *, retiring
         made.removed.append(before.name)
         record = _undecided(found, found.retired.cursor, now, "retired")
         made.edits.append(Edit(before.name, before, None, record=record))
-    elif found.source == "code" and not found.retired and retiring:
+    elif found.retired:
+        if before.score is None:
+            made.edits.append(Edit(before.name, before, found.to_json(), NEVER))
+    elif found.source == "code" and retiring:
         made.retired.append(before.name)
         cursor = _next(found, now) if before.score is None else before.score
         resting = replace(found, retired=Retired(now, cursor))
@@ -109,10 +113,15 @@ def changed(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
     cursor = before.score if before.score is not None else now
     if found.timing == wanted.timing:
         return Edit(before.name, before, wanted.to_json(), cursor)
+    score = _anew(found, wanted, cursor, now)
+    return Edit(before.name, before, wanted.to_json(), score, _undecided(found, cursor, now, "edited"))
+
+
+def _anew(found: Spec, wanted: Spec, cursor: int, now: int) -> int:
+    """The cursor of ``wanted`` from now on, where that of ``found`` was ``cursor``."""
     # After a step back of the store's clock fire times of the near future are decided already: not again.
     stepped_back = now < cursor < NEVER and (found.timing.next_ms(now) or cursor) < cursor
-    score = _next(wanted, cursor - 1 if stepped_back else now)
-    return Edit(before.name, before, wanted.to_json(), score, _undecided(found, cursor, now, "edited"))
+    return _next(wanted, cursor - 1 if stepped_back else now)
 
 
 def _undecided(spec: Spec, cursor: int, now: int, reason: str) -> Record | None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .durations import iso
-from .errors import ScheduleError
+from .errors import DistCronError, ScheduleError
 from .logs import get_logger
 from .publishing import Captured, Publisher, Vetoed, schedule_message, tick_id
 from .reconcile import Plan, plan
-from .specs import NewerSpec, Spec, parse_spec
+from .specs import NotForUs, Spec, parse_spec
 from .store.base import NEVER, Answers, DueRow, Fire, Guard, Record, Stored
 from .ticks import DISABLED, ENQUEUED, ERROR, Move, decide
 
@@ -34,6 +34,8 @@ KNOWN = 100_000
 
 #: How long a schedule rests after the store refused its tick, in seconds: doubled each time.
 _FIRST_REST, _LONGEST_REST = 1.0, 60.0
+#: How often taking office is tried anew because schedules were edited meanwhile.
+_ATTEMPTS = 5
 
 
 @dataclass
@@ -139,17 +141,22 @@ class Scheduler:
         Raises:
           StoreUnavailable, StoreRefused: it must be done again before a pass.
         """
-        while True:
-            now = self._lease.now()
-            made = plan(self._code, self._store.scan(), now, self._last_decided)
-            answers = self._apply(made, now)
-            if answers is None:
-                self._lease.lost()
-                return None
+        made, answers = self._reconcile()
+        for _ in range(_ATTEMPTS):
+            if answers is None or "stale" not in answers:
+                break
             # Somebody edited a schedule between our reading and our writing.
-            if "stale" not in answers:
-                self._tell(made, answers)
-                return made
+            made, answers = self._reconcile()
+        if answers is None:
+            self._lease.lost()
+            return None
+        self._tell(made, answers)
+        return made
+
+    def _reconcile(self) -> tuple[Plan, list[str] | None]:
+        now = self._lease.now()
+        made = plan(self._code, self._store.scan(), now, self._last_decided)
+        return made, self._apply(made, now)
 
     def _last_decided(self, name: str) -> int | None:
         last = self._store.last([name]).get(name)
@@ -247,14 +254,26 @@ class Scheduler:
         return {row.name: known.get(row.name, _UNREAD) for row in rows}
 
     def _fires_of(self, row: DueRow, read: _Read, now: int) -> Iterator[tuple[Fire, Captured | None]]:
-        if isinstance(read.spec, NewerSpec):
+        if not _is_text(row.name):
+            self._rest(row.name, "its name is no text; remove it from the key 'due'")
+        elif isinstance(read.spec, NotForUs):
             self._leave_alone(row.name, read.spec)
         elif isinstance(read.spec, ScheduleError):
             yield self._unusable(row, read), None
         else:
-            on_duty_since = self._lease.since - self._lease.ttl - 1000
-            for move in decide(read.spec, row.score, now, on_duty_since=on_duty_since):
-                yield self._fire(read.spec, read.revision, move, now)
+            yield from self._moves_of(row, read.spec, now)
+
+    def _moves_of(self, row: DueRow, spec: Spec, now: int) -> Iterator[tuple[Fire, Captured | None]]:
+        on_duty_since = self._lease.since - self._lease.ttl - 1000
+        try:
+            for move in decide(spec, row.score, now, on_duty_since=on_duty_since):
+                yield self._fire(spec, row.revision, move, now)
+        except DistCronError:
+            raise
+        except Exception as error:
+            # Whatever it is, it is this schedule's: the others must not wait for it.
+            self.logger.exception("Schedule %r: its ticks cannot be decided.", row.name)
+            self._rest(row.name, f"{type(error).__name__}: {error}", told=True)
 
     def _fire(self, spec: Spec, revision: int | str, move: Move, now: int) -> tuple[Fire, Captured | None]:
         if move.outcome != ENQUEUED:
@@ -283,20 +302,20 @@ class Scheduler:
 
     @staticmethod
     def _recorded(spec: Spec, revision: int | str, move: Move, outcome: str, reason: str) -> Fire:
-        record = Record(outcome, move.score, move.last, move.count, reason)
+        record = Record(outcome, move.score, move.last, move.count, _plain(reason))
         return Fire(spec.name, revision, move.score, _score(move), record)
 
     def _unusable(self, row: DueRow, read: _Read) -> Fire:
         """Takes a schedule that cannot be used out of the way, with the reason; the others go on."""
         self.logger.error("Schedule %r is disabled: %s", row.name, read.spec)
-        record = Record(DISABLED, row.score, row.score, reason=str(read.spec))
+        record = Record(DISABLED, row.score, row.score, reason=_plain(str(read.spec)))
         return Fire(row.name, row.revision, row.score, NEVER, record)
 
-    def _leave_alone(self, name: str, newer: NewerSpec) -> None:
+    def _leave_alone(self, name: str, why: NotForUs) -> None:
         if name not in self._left_alone:
             self._left_alone.add(name)
-            self.logger.warning("Schedule %r is left to a newer beat: %s", name, newer)
-        self._rest(name, str(newer))
+            self.logger.error("Schedule %r is left to another beat, its ticks stay due: %s", name, why)
+        self._rest(name, str(why), told=True)
 
     # -- the commit -----------------------------------------------------------------------------------------
 
@@ -357,10 +376,10 @@ class Scheduler:
         rest = self._resting.get(name)
         return rest is not None and self._clock.monotonic() < rest.until
 
-    def _rest(self, name: str, reason: str) -> None:
+    def _rest(self, name: str, reason: str, *, told: bool = False) -> None:
         before = self._resting.get(name)
         length = min(_LONGEST_REST, before.length * 2) if before else _FIRST_REST
-        if before is None or before.reason != reason:
+        if not told and (before is None or before.reason != reason):
             self.logger.error(
                 "Schedule %r: its tick stays due, nothing was sent, and it is tried again: %s", name, reason
             )
@@ -369,6 +388,15 @@ class Scheduler:
 
 def _score(move: Move) -> int:
     return NEVER if move.new_score is None else move.new_score
+
+
+def _is_text(name: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _plain(reason: str) -> str:
+    """An error's text as it can be stored: short, and nothing that is no character."""
+    return reason[:500].encode("utf-8", "replace").decode()
 
 
 def _listed(names: list[str]) -> str:

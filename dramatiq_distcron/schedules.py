@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, ru
 
 from .cron_expression import CronExpression, parse
 from .cron_time import next_fire
-from .durations import Duration, instant_ms, milliseconds, utc
+from .durations import LAST_INSTANT, Duration, instant_ms, milliseconds, utc
 from .errors import ConfigurationError, ScheduleError
 from .policies import PolicyOptions, checked_policy
 from .suggestions import refuse_unknown
@@ -103,7 +103,8 @@ class EveryTiming(Timing):
         return f"every {timedelta(milliseconds=self.interval)}"
 
     def next_ms(self, after: int) -> int | None:
-        return self.anchor + ((after - self.anchor) // self.interval + 1) * self.interval
+        found = self.anchor + ((after - self.anchor) // self.interval + 1) * self.interval
+        return found if found <= LAST_INSTANT else None
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "interval": self.interval, "anchor": self.anchor}
@@ -115,8 +116,14 @@ def timing_from_json(data: Mapping[str, Any]) -> Timing:
     if kind == "cron":
         return CronTiming(parse(data["expression"], seconds=data["seconds"]), data["timezone"])
     if kind == "every":
-        return EveryTiming(int(data["interval"]), int(data["anchor"]))
+        return EveryTiming(_whole(data["interval"], 1000), _whole(data["anchor"], -LAST_INSTANT))
     raise ScheduleError(f"A schedule of kind {kind!r} is not known to this version.")
+
+
+def _whole(value: Any, least: int) -> int:
+    if not isinstance(value, int) or not least <= value <= LAST_INSTANT:
+        raise ScheduleError(f"{value!r} is no time in ms that can be used.")
+    return value
 
 
 class ScheduleOptions(PolicyOptions, total=False):
@@ -247,7 +254,10 @@ def every(
     Raises:
       ConfigurationError: no interval, one below a second, a naive anchor, or an option that cannot be used.
     """
-    parts = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        parts = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise ScheduleError(f"The interval of every() cannot be used: {error}") from None
     if (interval is None) == (parts == timedelta(0)):
         raise ScheduleError("every() needs one interval: every(30), every(minutes=5) or every(timedelta(...)).")
     length = milliseconds(parts if interval is None else interval, "The interval of every()", minimum=1000)
@@ -270,7 +280,7 @@ def _schedule(maker: str, timing: Timing, options: Mapping[str, Any]) -> Schedul
 def _checked_name(name: Any) -> str | None:
     if name is None:
         return None
-    if not isinstance(name, str) or not name or len(name) > 200 or any(c < " " for c in name):
+    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
         raise ScheduleError(f"A schedule's name must be 1 to 200 printable characters, not {name!r}.")
     return name
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -16,10 +17,11 @@ from dramatiq.encoder import Encoder, JSONEncoder
 from .errors import ConfigurationError, ScheduleError
 from .policies import Policy
 from .schedules import Schedule, Timing, timing_from_json
+from .zones import load_zone
 
 __all__ = [
     "FORMAT",
-    "NewerSpec",
+    "NotForUs",
     "Retired",
     "Source",
     "Spec",
@@ -34,9 +36,11 @@ FORMAT = 1
 
 Source = Literal["code", "api"]
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
-class NewerSpec(ScheduleError):
-    """The spec was written by a newer version of this package."""
+
+class NotForUs(ScheduleError):
+    """The spec can be used elsewhere, and not here: by a newer version, or with newer data on time zones."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ class Spec:
             "queue": self.queue,
             "timing": self.timing.to_json(),
             "policy": asdict(self.policy),
-            "payload": dict(self.payload),
+            # Pickles of equal values differ between processes; the digest of what they hold does not.
+            "payload": {key: value for key, value in self.payload.items() if key != "encoded"},
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -82,6 +87,7 @@ class Spec:
             "source": self.source,
             "name": self.name,
             **self._behaviour(),
+            "payload": dict(self.payload),
             "retired": asdict(self.retired) if self.retired else None,
             "fingerprint": self.fingerprint,
         }
@@ -121,24 +127,44 @@ def encode_payload(schedule: Schedule, name: str, encoder: Encoder | None = None
     if isinstance(encoder, JSONEncoder):
         decoded: dict[str, Any] = json.loads(encoded)
         return decoded
-    return {"encoder": type(encoder).__name__, "encoded": base64.b64encode(encoded).decode()}
+    return {
+        "encoder": type(encoder).__name__,
+        "encoded": base64.b64encode(encoded).decode(),
+        "digest": hashlib.sha256(_ADDRESS.sub("", repr(plain)).encode()).hexdigest()[:16],
+    }
 
 
 def decode_payload(payload: Mapping[str, Any]) -> Mapping[str, Any]:
     """The arguments and message options again, as ``{"args", "kwargs", "options"}``.
 
     Raises:
-      ScheduleError: they were encoded with an encoder this process does not use.
+      ScheduleError: they cannot be decoded, or were encoded with an encoder this process does not use.
     """
     if "encoded" not in payload:
         return payload
     encoder = get_encoder()
-    if type(encoder).__name__ != payload["encoder"]:
+    if type(encoder).__name__ != payload.get("encoder"):
         raise ScheduleError(
-            f"The arguments were encoded with {payload['encoder']}, and this process uses {type(encoder).__name__}. "
-            "Load the app's code (--broker MODULE) so that its encoder is set."
+            f"The arguments were encoded with {payload.get('encoder')}, and this process uses "
+            f"{type(encoder).__name__}. Load the app's code (--broker MODULE) so that its encoder is set."
         )
-    return encoder.decode(base64.b64decode(payload["encoded"]))
+    try:
+        return _checked_payload(encoder.decode(base64.b64decode(payload["encoded"])))
+    except Exception as error:
+        raise ScheduleError(f"The arguments cannot be decoded: {type(error).__name__}: {error}") from error
+
+
+def _checked_payload(payload: Any) -> Mapping[str, Any]:
+    """Raises ``ScheduleError`` if it is not what a message can be made of."""
+    good = (
+        isinstance(payload, Mapping)
+        and isinstance(payload.get("args"), (list, tuple))
+        and isinstance(payload.get("kwargs"), Mapping)
+        and isinstance(payload.get("options"), Mapping)
+    )
+    if not good:
+        raise ScheduleError("Its arguments are not of the form {'args': [...], 'kwargs': {...}, 'options': {...}}.")
+    return payload  # type: ignore[no-any-return]
 
 
 # Specs are read again with every due tick; a standby that has read them once takes over without parsing.
@@ -147,32 +173,52 @@ def parse_spec(text: str) -> Spec:
     """The spec in its stored form ``text``.
 
     Raises:
-      NewerSpec: it is of a form this version does not know.
+      NotForUs: another beat may be able to use it.
       ScheduleError: it cannot be used; the message says why.
     """
     try:
         data = json.loads(text)
         if data["format"] > FORMAT:
-            raise NewerSpec(f"It has form {data['format']}; this version knows forms up to {FORMAT}.")
+            raise NotForUs(f"It has form {data['format']}; this version knows forms up to {FORMAT}.")
         return _from_json(data)
     except ScheduleError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:
         raise ScheduleError(f"It cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _from_json(data: Mapping[str, Any]) -> Spec:
-    timing = timing_from_json(data["timing"])
+    unknown = set(data["policy"]) - {one.name for one in fields(Policy)}
+    if unknown:
+        raise NotForUs(f"It has policies this version does not know: {', '.join(sorted(unknown))}.")
+    payload = data["payload"]
     return Spec(
-        name=data["name"],
-        actor=data["actor"],
-        queue=data["queue"],
-        timing=timing.bind(data["name"], "UTC"),
-        policy=Policy(**data["policy"]),
-        payload=data["payload"],
-        source=data["source"],
-        retired=Retired(**data["retired"]) if data["retired"] else None,
+        name=_text(data, "name"),
+        actor=_text(data, "actor"),
+        queue=_text(data, "queue"),
+        timing=_timing(data["timing"]).bind(data["name"], "UTC"),
+        policy=Policy.from_json(data["policy"]),
+        payload=payload if "encoded" in payload else _checked_payload(payload),
+        source=_text(data, "source"),  # type: ignore[arg-type]
+        retired=Retired(int(data["retired"]["at"]), int(data["retired"]["cursor"])) if data["retired"] else None,
     )
+
+
+def _timing(data: Mapping[str, Any]) -> Timing:
+    zone = data.get("timezone")
+    if zone is not None:
+        try:
+            load_zone(zone)
+        except ScheduleError as error:
+            raise NotForUs(f"Its zone cannot be used on this host: {error}") from error
+    return timing_from_json(data)
+
+
+def _text(data: Mapping[str, Any], field_name: str) -> str:
+    value = data[field_name]
+    if not isinstance(value, str):
+        raise ScheduleError(f"Its {field_name} is not a text but {value!r}.")
+    return value
 
 
 def _canonical(value: Any) -> str:

@@ -6,6 +6,7 @@ one fire time to a later one: over the fire times that get no message, or over t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,8 +79,8 @@ def passed_over(timing: Timing, cursor: int, now: int) -> tuple[int, int] | None
     if len(times) <= BUDGET:
         return (times[-1], len(times)) if times else None
     gap = _average_gap(times)
-    last = _latest(timing, times[-2], now, 1, gap)[-1]
-    return last, len(times) + max(0, round((last - times[-1]) / gap))
+    last = (times + _latest(timing, times[-1], now, 1, gap))[-1]
+    return last, len(times) + round((last - times[-1]) / gap)
 
 
 def _average_gap(times: list[int]) -> int:
@@ -130,15 +131,18 @@ def _estimate(timing: Timing, times: list[int], now: int, policy: Policy, oldest
     """As ``_count_all``, for a backlog that begins with ``times`` and is too long to be walked through."""
     keep, superseded = _kept_of(policy)
     gap = _average_gap(times)
-    latest = _latest(timing, times[-2], now, keep + 1, gap)
-    kept = [time for time in latest if time >= oldest][-keep:]
-    last = max(time for time in (times[0], *times[-2:], *latest) if not kept or time < kept[0])
-    count = len(times) + max(0, round((last - times[-1]) / gap))
-    reason = (superseded if kept else too_old) + " (count estimated)"
-    return [
-        _Stretch(times[0], last, count, MISSED, reason),
-        *(_Stretch(time, time, 1, ENQUEUED) for time in kept),
-    ]
+    # Those at the beginning and at the end are known; what lies between is counted by its length.
+    known = times + _latest(timing, times[-1], now, keep + 1, gap)
+    kept = [time for time in known if time >= oldest][-keep:]
+    ticks = [_Stretch(time, time, 1, ENQUEUED) for time in kept]
+    passed = [time for time in known if not kept or time < kept[0]]
+    if not passed:
+        return ticks
+    walked = bisect_right(passed, times[-1])
+    between = passed[-1] - times[-1] if walked < len(passed) else 0
+    reason = superseded if passed[-1] >= oldest else too_old
+    missed = _Stretch(times[0], passed[-1], walked + round(between / gap), MISSED, f"{reason} (count estimated)")
+    return [missed, *ticks]
 
 
 def _latest(timing: Timing, after: int, until: int, count: int, gap: int) -> list[int]:

@@ -17,7 +17,7 @@ from .exits import Exit
 from .loading import load_app
 from .logging_setup import set_up_logging
 from .output import ago, print_table
-from .parser import checked
+from .parser import duration
 from .pid_file import pid_file
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--lease-ttl",
         metavar="S",
-        type=checked(checked_lease_ttl),
+        type=duration(checked_lease_ttl),
         help="life of the lease in seconds: how long after a kill a standby takes over (default: DistCron's, 3)",
     )
     parser.add_argument("--once", action="store_true", help="fire what is due now, then end")
@@ -60,7 +60,7 @@ def add_commands(commands: Any) -> None:
 def add_app_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that say which app; they are periodiq's and Dramatiq's."""
     parser.add_argument("broker", metavar="BROKER", help="the broker to use (eg: 'module' or 'module:a_broker')")
-    parser.add_argument("modules", metavar="MODULE", nargs="*", help="additional python modules to import")
+    parser.add_argument("modules", metavar="MODULE", nargs="*", default=[], help="additional python modules to import")
     parser.add_argument("--path", "-P", default=["."], nargs="*", help="the module import path (default: .)")
 
 

@@ -11,6 +11,7 @@ from functools import reduce
 from types import ModuleType
 from typing import Any
 
+import dramatiq
 import dramatiq.broker
 from dramatiq import Broker
 
@@ -19,6 +20,10 @@ from ..logs import get_logger
 from ..middleware.distcron import DistCron, get_distcron, installed
 
 __all__ = ["LoadError", "load_app"]
+
+
+#: Where the code of this package and of Dramatiq lies.
+_NOT_THE_APPS = tuple(os.path.dirname(place) + os.sep for place in (os.path.dirname(__file__), dramatiq.__file__))
 
 
 class LoadError(ConfigurationError):
@@ -52,8 +57,14 @@ def load_app(broker: str, modules: Sequence[str] = (), path: Sequence[str] = (".
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except DistCronError:
-        raise
+    except DistCronError as error:
+        if isinstance(error, LoadError):
+            raise
+        raise type(error)(f"{error} ({_where(error)})") from error
+    except SystemExit as error:
+        raise LoadError(
+            f"Module {name!r} cannot be imported: it ends the program with sys.exit({error.code})."
+        ) from None
     except Exception as error:
         if "actor options are undefined" in str(error) and "periodic" in str(error):
             raise LoadError(
@@ -67,13 +78,15 @@ def _import(name: str) -> ModuleType:
 def _cannot_import(name: str, error: Exception) -> str:
     text = f"Module {name!r} cannot be imported: {type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
-        return f"{text}. Looked in {', '.join(sys.path[:3])} and more; name its folder with --path."
+        looked = ", ".join(dict.fromkeys(sys.path[:3]))
+        return f"{text}. Looked in {looked} and more; name its folder with --path."
     return f"{text} ({_where(error)})."
 
 
 def _where(error: Exception) -> str:
+    """The last line of the app's own code on the way to the error."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
-    own = [frame for frame in frames if "dramatiq" not in frame.filename.split(os.sep)[-2:]]
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_APPS)]
     last = (own or frames)[-1]
     return f"{last.filename}, line {last.lineno}"
 

@@ -7,6 +7,8 @@ import logging
 import sys
 from datetime import datetime, timezone
 
+from ..errors import ConfigurationError
+
 __all__ = ["set_up_logging"]
 
 _FORMAT = "[%(asctime)s] [PID %(process)d] [%(threadName)s] [%(name)s] [%(levelname)s] %(message)s"
@@ -28,7 +30,10 @@ class _JsonFormatter(logging.Formatter):
 
 
 def set_up_logging(verbose: int, log_file: str | None, log_format: str) -> None:
-    """Sends the log to ``log_file``, or to stderr."""
-    handler = logging.FileHandler(log_file, encoding="utf-8") if log_file else logging.StreamHandler(sys.stderr)
+    """Sends the log to ``log_file``, or to stderr. Raises ``ConfigurationError`` if it cannot be written."""
+    try:
+        handler = logging.FileHandler(log_file, encoding="utf-8") if log_file else logging.StreamHandler(sys.stderr)
+    except OSError as error:
+        raise ConfigurationError(f"The log file {log_file} cannot be written: {error.strerror}.") from None
     handler.setFormatter(_JsonFormatter() if log_format == "json" else logging.Formatter(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, NoReturn
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NoReturn, TypeVar
 
+from ..durations import parse_duration
 from ..errors import ConfigurationError
 from ..suggestions import did_you_mean
 
-__all__ = ["Parser", "checked"]
+__all__ = ["Parser", "count", "duration"]
+
+T = TypeVar("T")
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,18 +41,26 @@ class Parser(argparse.ArgumentParser):
     def _nearest(self, argument: str) -> str:
         if not argument.startswith("-"):
             return f"See {self.prog} --help."
-        return did_you_mean(argument.split("=")[0], self._option_string_actions)
+        # Without the dashes, which all of them have in common.
+        options = {option.lstrip("-"): option for option in self._option_string_actions}
+        close = get_close_matches(argument.split("=")[0].lstrip("-"), options, n=1)
+        return f"Did you mean {options[close[0]]!r}?" if close else f"See {self.prog} --help."
 
 
-def checked(check: Any) -> Any:
-    """An argument type from a check that raises ``ConfigurationError``."""
+def duration(check: Callable[[float], T]) -> Callable[[str], T]:
+    """An argument type: a duration (90, 90s, 15m, 2h, 3d), and what ``check`` makes of its seconds."""
 
-    def convert(text: str) -> Any:
+    def convert(text: str) -> T:
         try:
-            return check(float(text))
+            return check(parse_duration(text))
         except ConfigurationError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
     return convert
+
+
+def count(text: str) -> int:
+    """An argument type: a whole number from 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)

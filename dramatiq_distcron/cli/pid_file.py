@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,12 @@ def pid_file(name: str | None) -> Iterator[None]:
     file = Path(name)
     _refuse_running(file)
     try:
-        file.write_text(str(os.getpid()))
+        file.unlink(missing_ok=True)
+        # Exclusively: of two that start at the same time, one is refused.
+        with file.open("x") as opened:
+            opened.write(str(os.getpid()))
+    except FileExistsError:
+        raise PidFileError(f"The pid file {file} was written by another beat at this moment.") from None
     except OSError as error:
         raise PidFileError(f"The pid file {file} cannot be written: {error.strerror}.") from error
     try:
@@ -37,19 +43,19 @@ def pid_file(name: str | None) -> Iterator[None]:
 
 def _refuse_running(file: Path) -> None:
     try:
-        text = file.read_text().strip()
+        text = file.read_bytes().strip()
     except OSError:
         return
-    if not text.isdigit():
+    if not re.fullmatch(rb"[1-9][0-9]{0,9}", text):
         raise PidFileError(f"{file} is not a pid file, so it is not overwritten. Name another with --pid-file.")
     if int(text) != os.getpid() and _runs(int(text)):
-        raise PidFileError(f"{file} says that a beat runs as process {text}. Stop it, or name another pid file.")
+        raise PidFileError(f"{file} says that a beat runs as process {int(text)}. Stop it, or name another pid file.")
 
 
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True

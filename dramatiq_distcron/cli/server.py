@@ -6,15 +6,18 @@ import argparse
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 from ..demo.processes import Child, beat_command, worker_command
 from ..demo.run import SHORTEST, run
 from ..demo.show import Show
+from ..errors import ConfigurationError
 from ..server import Server
 from .beat import add_app_arguments
 from .exits import Exit
 from .output import print_json
+from .parser import duration
 
 __all__ = ["add_commands"]
 
@@ -29,7 +32,7 @@ environment:
 def add_commands(commands: Any) -> None:
     demo = commands.add_parser("demo", help="see a leader killed and no tick lost or doubled; needs no Redis")
     demo.add_argument(
-        "--duration", metavar="S", type=_duration, default=20.0, help="about how long, in seconds (default: 20)"
+        "--duration", metavar="S", type=duration(_length), default=20.0, help="about how long (default: 20 s)"
     )
     demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     demo.set_defaults(run=_demo, parser=demo)
@@ -46,13 +49,9 @@ def add_commands(commands: Any) -> None:
     dev.set_defaults(run=_dev, parser=dev)
 
 
-def _duration(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+def _length(seconds: float) -> float:
     if not SHORTEST <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"must be from {SHORTEST:g} to 3600 seconds, so that there is a takeover")
+        raise ConfigurationError(f"must be from {SHORTEST:g} s to 1 h, so that there is time for a takeover")
     return seconds
 
 
@@ -84,22 +83,32 @@ def _dev(args: argparse.Namespace) -> int:
     with Server() as server:
         print(f"Server: {server.url}, version {server.version}", flush=True)
         env = {"DISTCRON_REDIS_URL": server.url, "REDIS_URL": server.url}
-        children = [
-            Child("beat", [*beat_command(args.broker, *args.modules), *path], env, echo=True),
-            Child("worker", [*worker_command(args.broker, args.modules), *path], env, echo=True),
-        ]
-        try:
-            while not stopped.wait(0.5):
-                ended = next((child for child in children if not child.alive), None)
-                if ended is not None:
-                    print(f"The {ended.name} ended by itself.", file=sys.stderr)
-                    return Exit.KILLED
-        finally:
-            for child in children:
-                child.terminate()
-            for child in children:
-                child.end()
+        with ExitStack() as stack:
+            children = [
+                _running("beat", [*beat_command(args.broker, *args.modules), *path], env, stack),
+                _running("worker", [*worker_command(args.broker, args.modules), *path], env, stack),
+            ]
+            ended = _until_one_ends(children, stopped)
+            if ended is not None:
+                print(f"The {ended.name} ended by itself.", file=sys.stderr)
+                return Exit.KILLED
     return Exit.OK
+
+
+def _running(name: str, command: list[str], env: dict[str, str], stack: ExitStack) -> Child:
+    child = Child(name, command, env, echo=True)
+    stack.callback(child.end)
+    # Called before the ends: both are told before one is waited for.
+    stack.callback(child.terminate)
+    return child
+
+
+def _until_one_ends(children: list[Child], stopped: threading.Event) -> Child | None:
+    while not stopped.wait(0.5):
+        for child in children:
+            if not child.alive:
+                return child
+    return None
 
 
 def _stopped_by_signal() -> threading.Event:

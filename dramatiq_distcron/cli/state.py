@@ -13,6 +13,7 @@ from ..middleware.distcron import DistCron, install
 from .exits import Exit
 from .loading import load_app
 from .output import ago, instant, print_json, print_table
+from .parser import count
 
 if TYPE_CHECKING:
     from ..api.schedules import ScheduleInfo, TickInfo
@@ -26,7 +27,7 @@ def add_commands(commands: Any) -> None:
     _add(commands, "list", _list, "show the schedules with their next and last fire times")
     history = _add(commands, "history", _history, "show what became of a schedule's fire times, newest first")
     history.add_argument("name", metavar="NAME", help="the schedule")
-    history.add_argument("-n", "--limit", type=int, default=20, help="how many records (default: 20)")
+    history.add_argument("-n", "--limit", type=count, default=20, help="how many records (default: 20)")
     _add(commands, "status", _status, "show who leads, who stands by, and the server")
     trigger = _add(commands, "trigger", _trigger, "enqueue a schedule's message now, beside its fire times")
     trigger.add_argument("name", metavar="NAME", help="the schedule")
@@ -55,7 +56,8 @@ def _open(args: argparse.Namespace) -> DistCron:
         return load_app(args.broker, (), args.path)
     url = args.redis_url or os.environ.get("DISTCRON_REDIS_URL") or _DEFAULT_URL
     namespace = args.namespace or os.environ.get("DISTCRON_NAMESPACE") or "dramatiq"
-    return install(broker_at(url, namespace), **({"app": args.app} if args.app else {}))
+    options: Any = {"app": args.app} if args.app else {}
+    return install(broker_at(url, namespace), **options)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -85,8 +87,10 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
+    shown = asdict(one)
+    del shown["reason"]
     return {
-        **asdict(one),
+        **shown,
         "next_fire_time": instant(one.next_fire_time),
         "last_fire_time": instant(one.last_fire_time),
     }
@@ -163,7 +167,8 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _instance_json(one: Any) -> dict[str, Any]:
-    return {**one, "started_at": instant(one["started_at"]), "last_pass_at": instant(one["last_pass_at"])}
+    shown = {name: one[name] for name in ("holder", "role", "host", "pid", "version")}
+    return {**shown, "started_at": instant(one["started_at"]), "last_pass_at": instant(one["last_pass_at"])}
 
 
 def _trigger(args: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ class Proof:
 
     @property
     def ok(self) -> bool:
-        return self.duplicates == 0 and self.missing == 0
+        return self.ticks_due > 0 and self.duplicates == 0 and self.missing == 0
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "ok": self.ok}

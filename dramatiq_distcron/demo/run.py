@@ -153,8 +153,7 @@ class _Run:
             beat.end()
             self._children.remove(beat)
         enqueued = self._enqueued()
-        first = {name: min(time for n, time in enqueued if n == name) for name in {name for name, _ in enqueued}}
-        due = due_ticks(first, until)
+        due = due_ticks({one.name: self._first(one.name, enqueued) for one in self._distcron.schedules.list()}, until)
         self._show.say("The beats are stopped; waiting for the workers to finish what is enqueued.")
         deadline = time.monotonic() + _PATIENCE
         while not due <= set(self._succeeded()) and time.monotonic() < deadline:
@@ -162,6 +161,11 @@ class _Run:
         return prove(
             due, enqueued, self._succeeded(), takeover_ms=self._takeover, leader_killed=self._killed_at is not None
         )
+
+    def _first(self, name: str, enqueued: list[TickKey]) -> int:
+        """The first fire time of a schedule: that of its first message, or of the play for one that has none."""
+        times = [time for other, time in enqueued if other == name]
+        return min(times) if times else self._killed_at or 0
 
     def _outputs(self) -> str:
         return "\n".join(f"--- {child.name}\n{child.output()}" for child in self._children)

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import dramatiq
+import dramatiq.broker
 from dramatiq.middleware import Middleware
 
 from ..api.schedules import Schedules
@@ -72,11 +72,18 @@ class DistCron(Middleware, ScheduleHost):
             schedules = [schedules]
         if isinstance(schedules, str) or not isinstance(schedules, Sequence):
             raise _no_schedule(actor, schedules)
-        actor.options["periodic"] = []
         for schedule in schedules:
             if not isinstance(schedule, Schedule):
                 raise _no_schedule(actor, schedule)
-            self.add_schedule(actor, schedule)
+        declared = dict(self._declared)
+        actor.options["periodic"] = []
+        try:
+            for schedule in schedules:
+                self.add_schedule(actor, schedule)
+        except ConflictError:
+            # An actor that is refused leaves no schedule behind.
+            self._declared = declared
+            raise
 
     def add_schedule(self, actor: Actor[Any, Any], schedule: Schedule) -> None:
         """Gives ``schedule`` to ``actor``.
@@ -166,7 +173,11 @@ def get_distcron(broker: Broker | None = None) -> DistCron:
     Raises:
       ConfigurationError: it has none.
     """
-    broker = broker or dramatiq.get_broker()
+    if broker is None:
+        # get_broker() would make one up.
+        broker = dramatiq.broker.global_broker
+        if broker is None:
+            raise ConfigurationError("No broker is set. Call dramatiq.set_broker(broker), or name the broker.")
     for middleware in broker.middleware:
         if isinstance(middleware, DistCron):
             middleware._broker = broker

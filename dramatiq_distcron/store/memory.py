@@ -218,9 +218,7 @@ class MemoryStore:
         else:
             state.revision = max(state.revision, guard.now) + 1
             state.revisions[edit.name] = state.revision
-            state.schedules[edit.name] = json.dumps(
-                {"revision": state.revision, **edit.spec}, separators=(",", ":"), ensure_ascii=False
-            )
+            state.schedules[edit.name] = json.dumps({"revision": state.revision, **edit.spec}, separators=(",", ":"))
             state.due[edit.name] = edit.score
         return "ok"
 

@@ -18,9 +18,9 @@ from redis.commands.core import Script
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from ...errors import StoreRefused, StoreUnavailable
+from ...errors import ConfigurationError, StoreRefused, StoreUnavailable
 
-__all__ = ["Connection", "Courier", "mapped_errors", "text"]
+__all__ = ["Connection", "Courier", "mapped_errors", "masked", "raw", "refuse_url", "text"]
 
 T = TypeVar("T")
 
@@ -60,7 +60,12 @@ class Connection:
 
     @classmethod
     def from_url(cls, url: str) -> Connection:
-        """To the Redis at ``url``. Raises ``ValueError`` if the URL cannot be read."""
+        """To the Redis at ``url``.
+
+        Raises:
+          ConfigurationError: the URL cannot be read.
+        """
+        refuse_url(url)
         return cls.from_pool(redis.ConnectionPool.from_url(url))
 
     @classmethod
@@ -180,6 +185,26 @@ def mapped_errors(where: str) -> Iterator[None]:
         raise StoreRefused(f"Redis at {where} refused: {error}") from error
 
 
+def masked(url: str) -> str:
+    """``url`` without its password, however malformed it is."""
+    if "@" not in url:
+        return url
+    scheme, colon, rest = url.partition(":")
+    who = rest.rpartition("@")[0].lstrip("/").partition(":")[0]
+    return f"{scheme}{colon}//{who}:***@{rest.rpartition('@')[2]}" if colon else "***"
+
+
+def refuse_url(url: str) -> None:
+    """Raises ``ConfigurationError`` if ``url`` is not that of a Redis."""
+    try:
+        redis.ConnectionPool.from_url(url)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{masked(url)!r} is not the URL of a Redis, such as 'redis://127.0.0.1:6379/0', "
+            f"'rediss://user:password@host:6380/0' or 'unix:///path?db=0': {error}"
+        ) from None
+
+
 def _plain(error: Exception) -> str:
     return str(error) or type(error).__name__
 
@@ -188,4 +213,10 @@ def text(value: bytes | str | int | None) -> str:
     """A reply as text; nothing is the empty string."""
     if value is None:
         return ""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    # Bytes that are no text must come back as they were: they are compared.
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def raw(value: str) -> bytes:
+    """The bytes that ``text`` made a text of."""
+    return value.encode("utf-8", "surrogateescape")

@@ -23,7 +23,7 @@ from ..base import (
     Renewed,
     Stored,
 )
-from .connection import Connection, Courier, mapped_errors, text
+from .connection import Connection, Courier, mapped_errors, raw, text
 from .keys import Keys
 from .scripts import Scripts
 
@@ -168,8 +168,8 @@ class RedisStore:
         found: dict[str, Stored] = {}
         for chunk in _chunks(list(names)):
             with self._errors():
-                specs = self._client.hmget(self.keys.schedules, chunk)
-            for stored in self._stored({n: s for n, s in zip(chunk, specs, strict=True) if s is not None}):
+                specs = self._client.hmget(self.keys.schedules, [raw(name) for name in chunk])
+            for stored in self._stored({raw(n): s for n, s in zip(chunk, specs, strict=True) if s is not None}):
                 found[stored.name] = stored
         return found
 
@@ -203,7 +203,7 @@ class RedisStore:
         found: dict[str, Mapping[str, str]] = {}
         for chunk in _chunks(list(names)):
             with self._errors():
-                values = self._client.hmget(self.keys.last, chunk)
+                values = self._client.hmget(self.keys.last, [raw(name) for name in chunk])
             found.update({n: json.loads(v) for n, v in zip(chunk, values, strict=True) if v is not None})
         return found
 
@@ -214,8 +214,8 @@ class RedisStore:
         while len(found) < limit:
             with self._errors():
                 entries = self._client.xrevrange(self.keys.ticks, max=newest, count=_CHUNK)
-            for _, raw in entries:
-                fields = {text(key): text(value) for key, value in raw.items()}
+            for _, entry in entries:
+                fields = {text(key): text(value) for key, value in entry.items()}
                 if name is None or fields["schedule"] == name:
                     found.append(History(fields["schedule"], fields))
             if len(entries) < _CHUNK:
@@ -356,10 +356,10 @@ def _pack(fire: Fire, given: list[Any], args: list[Any]) -> None:
 def _edit_args(edit: Edit) -> list[Any]:
     before, record = edit.before, edit.record
     args: list[Any] = [
-        edit.name,
-        before.spec if before else "",
+        raw(edit.name),
+        raw(before.spec) if before else "",
         "" if before is None or before.score is None else before.score,
-        "" if edit.spec is None else json.dumps(edit.spec, separators=(",", ":"), ensure_ascii=False)[1:],
+        "" if edit.spec is None else json.dumps(edit.spec, separators=(",", ":"))[1:],
         edit.score,
     ]
     if record is None:
