@@ -2,43 +2,39 @@
 
 Code is the truth for schedules defined in code, the store for those that came by the API. A schedule that the code
 does not know is retired, not removed: in a rolling deploy the newer version may be the next leader, and then it
-comes back with its cursor. Whatever was due and undecided under the old spec gets its outcome first.
+comes back with its cursor.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from . import edits
 from .errors import ScheduleError
-from .specs import NotForUs, Retired, Spec, parse_spec
-from .store.base import NEVER, Edit, Record, Stored
-from .ticks import MISSED, passed_over
+from .specs import NotForUs, Spec, parse_spec
+from .store.base import Edit, Stored
 
-__all__ = ["Plan", "changed", "plan"]
+__all__ = ["Plan", "plan"]
 
 #: How long a retired schedule keeps its cursor, in ms.
-RETIREMENT = 86_400_000
-
-
+RETIREMENT = edits.DAY
 #: Read without parsing: there may be 100,000 of them, and nothing is to be done.
 _FROM_API = re.compile(r'\{"revision":\d+,"format":1,"source":"api",')
 
 
 @dataclass
 class Plan:
-    """The edits, and what a human should know of them."""
+    """The edits, and by what was done the names a human should hear of."""
 
-    decided: Callable[[str], int | None] = field(default=lambda name: None, repr=False)
     edits: list[Edit] = field(default_factory=list)
-    added: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    retired: list[str] = field(default_factory=list)
-    returned: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    restored: list[str] = field(default_factory=list)
-    left_alone: list[str] = field(default_factory=list)
+    names: dict[str, list[str]] = field(default_factory=dict)
+    code_schedules: int = 0
+
+    def do(self, what: str, edit: Edit) -> None:
+        self.names.setdefault(what, []).append(edit.name)
+        self.edits.append(edit)
 
 
 def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: Callable[[str], int | None]) -> Plan:
@@ -47,88 +43,59 @@ def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: 
     ``decided`` tells the last decided fire time of a schedule whose cursor got lost. A leader whose code has no
     schedule at all retires nothing: that is a module that was not imported.
     """
-    made = Plan(decided=decided)
+    made = Plan()
     missing = dict(code)
     for before in stored:
         wanted = missing.pop(before.name, None)
-        if wanted is None and before.score is not None and _FROM_API.match(before.spec):
+        if wanted is None and _is_settled(before, now):
             continue
         try:
             found = parse_spec(before.spec)
         except NotForUs:
-            made.left_alone.append(before.name)
+            made.names.setdefault("left alone", []).append(before.name)
             continue
         except ScheduleError:
             found = None
+        made.code_schedules += found is not None and found.source == "code" and not found.retired
         if wanted is not None:
-            _keep(made, before, found, wanted, now)
+            _keep(made, before, found, wanted, now, decided)
         elif found is not None:
-            _without_code(made, before, found, now, retiring=bool(code))
+            _without_code(made, before, found, now, decided, retiring=bool(code))
     for spec in missing.values():
-        made.added.append(spec.name)
-        made.edits.append(Edit(spec.name, None, spec.to_json(), _next(spec, now)))
+        made.do("added", edits.add(spec, now))
     return made
 
 
-def _keep(made: Plan, before: Stored, found: Spec | None, wanted: Spec, now: int) -> None:
+def _is_settled(before: Stored, now: int) -> bool:
+    """Whether it is one of the API's with a cursor that can be right."""
+    near = before.score is not None and before.score <= now + edits.DAY
+    return near and _FROM_API.match(before.spec) is not None
+
+
+def _keep(
+    made: Plan, before: Stored, found: Spec | None, wanted: Spec, now: int, decided: Callable[[str], int | None]
+) -> None:
     if found is None or before.score is None:
-        _restore(made, before, wanted, now)
+        made.do("restored", edits.restore(before, wanted, decided(before.name), now))
     elif found.retired:
-        made.returned.append(before.name)
-        cursor = found.retired.cursor
-        record = _undecided(found, cursor, now, "retired")
-        made.edits.append(Edit(before.name, before, wanted.to_json(), _anew(found, wanted, cursor, now), record))
+        made.do("returned", edits.return_(before, found, wanted, now))
+    elif edits.is_absurd(found, before.score, now):
+        made.do("healed", edits.heal(before, wanted, now))
     elif found.fingerprint != wanted.fingerprint or found.source != "code":
-        made.changed.append(before.name)
-        made.edits.append(changed(before, found, wanted, now))
+        made.do("changed", edits.change(before, found, wanted, now))
 
 
-def _without_code(made: Plan, before: Stored, found: Spec, now: int, *, retiring: bool) -> None:
-    if found.source == "code" and found.retired and now - found.retired.at > RETIREMENT:
-        made.removed.append(before.name)
-        record = _undecided(found, found.retired.cursor, now, "retired")
-        made.edits.append(Edit(before.name, before, None, record=record))
+def _without_code(
+    made: Plan, before: Stored, found: Spec, now: int, decided: Callable[[str], int | None], *, retiring: bool
+) -> None:
+    if found.retired and now - found.retired.at > RETIREMENT:
+        made.do("removed", edits.remove(before, found, now))
     elif found.retired:
         if before.score is None:
-            made.edits.append(Edit(before.name, before, found.to_json(), NEVER))
+            made.do("restored", edits.rest(before, found))
     elif found.source == "code" and retiring:
-        made.retired.append(before.name)
-        cursor = _next(found, now) if before.score is None else before.score
-        resting = replace(found, retired=Retired(now, cursor))
-        made.edits.append(Edit(before.name, before, resting.to_json(), NEVER))
+        made.do("retired", edits.retire(before, found, now))
     elif before.score is None:
-        _restore(made, before, found, now)
-
-
-def _restore(made: Plan, before: Stored, spec: Spec, now: int) -> None:
-    """Gives a schedule its cursor again: after what was decided last, so that nothing in between is lost."""
-    made.restored.append(before.name)
-    decided = made.decided(before.name)
-    score = _next(spec, now if decided is None else decided)
-    made.edits.append(Edit(before.name, before, spec.to_json(), score))
-
-
-def changed(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
-    """The edit from ``found`` to ``wanted``: the cursor stays if the times do, else it is set anew from now."""
-    cursor = before.score if before.score is not None else now
-    if found.timing == wanted.timing:
-        return Edit(before.name, before, wanted.to_json(), cursor)
-    score = _anew(found, wanted, cursor, now)
-    return Edit(before.name, before, wanted.to_json(), score, _undecided(found, cursor, now, "edited"))
-
-
-def _anew(found: Spec, wanted: Spec, cursor: int, now: int) -> int:
-    """The cursor of ``wanted`` from now on, where that of ``found`` was ``cursor``."""
-    # After a step back of the store's clock fire times of the near future are decided already: not again.
-    stepped_back = now < cursor < NEVER and (found.timing.next_ms(now) or cursor) < cursor
-    return _next(wanted, cursor - 1 if stepped_back else now)
-
-
-def _undecided(spec: Spec, cursor: int, now: int, reason: str) -> Record | None:
-    passed = passed_over(spec.timing, cursor, now)
-    return None if passed is None else Record(MISSED, cursor, passed[0], passed[1], reason)
-
-
-def _next(spec: Spec, now: int) -> int:
-    found = spec.timing.next_ms(now)
-    return NEVER if found is None else found
+        made.do("restored", edits.restore(before, found, decided(before.name), now))
+    elif edits.is_absurd(found, before.score, now):
+        made.do("healed", edits.heal(before, found, now))

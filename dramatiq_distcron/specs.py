@@ -22,6 +22,7 @@ from .zones import load_zone
 __all__ = [
     "FORMAT",
     "NotForUs",
+    "Pause",
     "Retired",
     "Source",
     "Spec",
@@ -52,6 +53,15 @@ class Retired:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """Since when a schedule is paused, why, and until when if that was said; UTC ms."""
+
+    since: int
+    reason: str = ""
+    until: int | None = None
+
+
+@dataclass(frozen=True)
 class Spec:
     """One schedule with everything resolved: names, zone, policies, encoded arguments."""
 
@@ -63,6 +73,46 @@ class Spec:
     payload: Mapping[str, Any] = field(default_factory=dict)
     source: Source = "code"
     retired: Retired | None = None
+    paused: Pause | None = None
+
+    # -- its times ------------------------------------------------------------------------------------------
+
+    @property
+    def times(self) -> tuple[Any, ...]:
+        """What its fire times and scores depend on: a cursor of one spec is right for another with the same."""
+        return self.timing, self.policy.start, self.policy.end, self.policy.spread
+
+    def next_ms(self, after: int) -> int | None:
+        """The first fire time strictly after ``after``, within start and end; UTC ms."""
+        start, end = self.policy.start, self.policy.end
+        found = self.timing.next_ms(after if start is None else max(after, start - 1))
+        return None if found is None or (end is not None and found > end) else found
+
+    def score_of(self, fire_time: int) -> int:
+        """When the tick of ``fire_time`` is to be enqueued: later by its part of the spread.
+
+        The part is smaller than the gap to the next fire time, so scores rise as fire times do, and it depends on
+        nothing but the schedule's name and the tick: hosts that differed would enqueue it each at its own time.
+        """
+        if not self.policy.spread:
+            return fire_time
+        following = self.next_ms(fire_time)
+        width = self.policy.spread if following is None else min(self.policy.spread, following - fire_time)
+        digest = hashlib.sha256(f"{self.name}\n{fire_time}".encode()).digest()
+        return fire_time + int.from_bytes(digest[:8], "big") % width
+
+    def fire_time_of(self, score: int) -> int:
+        """The fire time whose tick is to be enqueued at ``score``; the score itself if it is none of ours."""
+        if not self.policy.spread:
+            return score
+        fire_time = self.next_ms(score - self.policy.spread)
+        while fire_time is not None and fire_time <= score:
+            if self.score_of(fire_time) == score:
+                return fire_time
+            fire_time = self.next_ms(fire_time)
+        return score
+
+    # -- how it is stored -----------------------------------------------------------------------------------
 
     @property
     def fingerprint(self) -> str:
@@ -89,6 +139,7 @@ class Spec:
             **self._behaviour(),
             "payload": dict(self.payload),
             "retired": asdict(self.retired) if self.retired else None,
+            "paused": asdict(self.paused) if self.paused else None,
             "fingerprint": self.fingerprint,
         }
 
@@ -201,7 +252,15 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         payload=payload if "encoded" in payload else _checked_payload(payload),
         source=_text(data, "source"),  # type: ignore[arg-type]
         retired=Retired(int(data["retired"]["at"]), int(data["retired"]["cursor"])) if data["retired"] else None,
+        paused=_pause(data.get("paused")),
     )
+
+
+def _pause(data: Mapping[str, Any] | None) -> Pause | None:
+    if data is None:
+        return None
+    until = data["until"]
+    return Pause(int(data["since"]), str(data["reason"]), None if until is None else int(until))
 
 
 def _timing(data: Mapping[str, Any]) -> Timing:

@@ -1,25 +1,40 @@
 """What to do with what is due: pure decisions.
 
-A schedule's cursor is its first undecided fire time. A decision is a list of moves, each taking the cursor from
-one fire time to a later one: over the fire times that get no message, or over the one that does.
+A schedule's cursor is the score of its first undecided tick: its fire time, plus its part of the spread. A decision
+is a list of moves, each taking the cursor to a later one: over ticks that get no message, or over one that does.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from .policies import Policy
-from .schedules import Timing
 from .specs import Spec
 
-__all__ = ["BUDGET", "DISABLED", "ENQUEUED", "ERROR", "MISSED", "Move", "decide", "passed_over"]
+__all__ = [
+    "BUDGET",
+    "DISABLED",
+    "ENQUEUED",
+    "ERROR",
+    "MISSED",
+    "PAUSED",
+    "SKIPPED_BACKPRESSURE",
+    "SKIPPED_OVERLAP",
+    "Move",
+    "Situation",
+    "decide",
+    "passed_over",
+]
 
 ENQUEUED = "enqueued"
 MISSED = "missed"
+SKIPPED_OVERLAP = "skipped_overlap"
+SKIPPED_BACKPRESSURE = "skipped_backpressure"
+PAUSED = "paused"
 DISABLED = "disabled"
 ERROR = "error"
 
@@ -27,16 +42,31 @@ ERROR = "error"
 BUDGET = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a decision depends on besides the schedule and its cursor.
+
+    ``on_duty_since`` (UTC ms) tells the fire times of a gap from those a beat was there for. ``outstanding``: the run
+    before is not over. ``disabled``: why nothing at all is enqueued. ``queue_length`` is asked for where it matters.
+    """
+
+    on_duty_since: int = 0
+    outstanding: bool = False
+    disabled: str = ""
+    queue_length: Callable[[], int] = lambda: 0
+
+
 @dataclass(slots=True)
 class Move:
     """The cursor goes from ``score`` to ``new_score`` (``None``: no further fire time).
 
-    It passes ``count`` fire times, from ``score`` to ``last``, all with the same ``outcome``.
+    It passes ``count`` fire times, from ``first`` to ``last``, all with the same ``outcome``.
     """
 
     score: int
     new_score: int | None
     outcome: str
+    first: int
     last: int
     count: int
     reason: str
@@ -53,45 +83,86 @@ class _Stretch:
     reason: str = ""
 
 
-def decide(spec: Spec, cursor: int, now: int, *, on_duty_since: int) -> list[Move]:
-    """The moves that take ``cursor`` past ``now``, both UTC ms.
-
-    ``on_duty_since`` tells the fire times of a gap from those a beat was there for: with ``catch_up="skip"`` only
-    the latter are enqueued, however long the pass took to reach them.
-    """
-    timing, policy = spec.timing, spec.policy
-    oldest, too_old = _oldest_allowed(policy, now, on_duty_since)
-    following = timing.next_ms(cursor)
-    if oldest <= cursor and (following is None or following > now):
+def decide(spec: Spec, cursor: int, now: int, situation: Situation) -> list[Move]:
+    """The moves that take ``cursor`` past ``now`` (both UTC ms), or up to the tick that has to wait."""
+    first = spec.fire_time_of(cursor)
+    following = spec.next_ms(first)
+    oldest, _ = _oldest_allowed(spec.policy, now, situation.on_duty_since)
+    alone = following is None or spec.score_of(following) > now
+    if alone and oldest <= first and _is_plain(spec, situation):
         # One tick, on time: nearly always, and 10,000 times at one instant.
-        return [Move(cursor, following, ENQUEUED, cursor, 1, "")]
-    times = list(islice(_fire_times(timing, cursor, now), BUDGET + 1))
-    if len(times) <= BUDGET:
-        stretches = _count_all(times, policy, oldest, too_old)
-    else:
-        stretches = _estimate(timing, times, now, policy, oldest, too_old)
-    return _chained(stretches, timing.next_ms(now))
+        new_score = None if following is None else spec.score_of(following)
+        return [Move(cursor, new_score, ENQUEUED, first, first, 1, "")]
+    return _chained(spec, cursor, _stretches(spec, first, now, situation))
 
 
-def passed_over(timing: Timing, cursor: int, now: int) -> tuple[int, int] | None:
-    """The last fire time from ``cursor`` to ``now`` and how many there are; ``None`` if there is none."""
-    times = list(islice(_fire_times(timing, cursor, now), BUDGET + 1))
+def _is_plain(spec: Spec, situation: Situation) -> bool:
+    """Whether nothing but its time decides over a tick."""
+    policy = spec.policy
+    return (
+        policy.enabled
+        and not situation.disabled
+        and spec.paused is None
+        and policy.max_queue_length is None
+        and not (situation.outstanding and policy.overlap != "allow")
+    )
+
+
+def passed_over(spec: Spec, cursor: int, now: int) -> tuple[int, int, int] | None:
+    """First and last of the fire times that are due from ``cursor`` to ``now``, and how many; ``None``: there are none.
+
+    Exact up to the budget, an estimate beyond.
+    """
+    times = list(islice(_due_times(spec, spec.fire_time_of(cursor), now), BUDGET + 1))
     if len(times) <= BUDGET:
-        return (times[-1], len(times)) if times else None
+        return (times[0], times[-1], len(times)) if times else None
     gap = _average_gap(times)
-    last = (times + _latest(timing, times[-1], now, 1, gap))[-1]
-    return last, len(times) + round((last - times[-1]) / gap)
+    last = (times + _latest(spec, times[-1], now, 1, gap))[-1]
+    return times[0], last, len(times) + round((last - times[-1]) / gap)
+
+
+def _due_times(spec: Spec, first: int, now: int) -> Iterator[int]:
+    time: int | None = first
+    while time is not None and spec.score_of(time) <= now:
+        yield time
+        time = spec.next_ms(time)
 
 
 def _average_gap(times: list[int]) -> int:
     return max(1, (times[-1] - times[0]) // (len(times) - 1))
 
 
-def _fire_times(timing: Timing, first: int, until: int) -> Iterator[int]:
-    time: int | None = first
-    while time is not None and time <= until:
-        yield time
-        time = timing.next_ms(time)
+# -- which outcome --------------------------------------------------------------------------------------------
+
+
+def _stretches(spec: Spec, first: int, now: int, situation: Situation) -> list[_Stretch]:
+    """The outcomes of the fire times due at ``now``, in order; those that have to wait are left out at the end."""
+    reason = situation.disabled or ("" if spec.policy.enabled else "enabled=False")
+    if reason:
+        return _all_as(spec, first, now, DISABLED, reason)
+    if spec.paused is not None and (spec.paused.until is None or first < spec.paused.until):
+        return _paused(spec, first, now, situation)
+    times = list(islice(_due_times(spec, first, now), BUDGET + 1))
+    missed, kept = _by_lateness(spec, times, now, situation.on_duty_since)
+    return missed + _by_load(spec.policy, kept, situation)
+
+
+def _all_as(spec: Spec, first: int, now: int, outcome: str, reason: str) -> list[_Stretch]:
+    passed = passed_over(spec, spec.score_of(first), now)
+    return [] if passed is None else [_Stretch(first, passed[1], passed[2], outcome, reason)]
+
+
+def _paused(spec: Spec, first: int, now: int, situation: Situation) -> list[_Stretch]:
+    """A pause never catches up: what came before its end is recorded, and only what came after goes its way."""
+    assert spec.paused is not None
+    until = spec.paused.until
+    if until is None or until > now:
+        return _all_as(spec, first, now, PAUSED, spec.paused.reason)
+    before = _all_as(spec, first, until - 1, PAUSED, spec.paused.reason)
+    after = spec.next_ms(before[-1].last if before else until - 1)
+    if after is None or spec.score_of(after) > now:
+        return before
+    return before + _stretches(spec, max(after, first), now, situation)
 
 
 def _oldest_allowed(policy: Policy, now: int, on_duty_since: int) -> tuple[int, str]:
@@ -105,58 +176,96 @@ def _oldest_allowed(policy: Policy, now: int, on_duty_since: int) -> tuple[int, 
 
 
 def _kept_of(policy: Policy) -> tuple[int, str]:
-    """How many of the fire times that are due get a message, and why the others don't."""
+    """How many of the fire times that are due may get a message, and why the others don't."""
     if policy.catch_up == "all":
         return policy.max_catch_up, f"max_catch_up={policy.max_catch_up}"
     return 1, f"catch_up={policy.catch_up}"
 
 
-def _count_all(times: list[int], policy: Policy, oldest: int, too_old: str) -> list[_Stretch]:
-    keep, superseded = _kept_of(policy)
+def _by_lateness(spec: Spec, times: list[int], now: int, on_duty_since: int) -> tuple[list[_Stretch], list[int]]:
+    """What is missed, and the fire times that are left for a message."""
+    oldest, too_old = _oldest_allowed(spec.policy, now, on_duty_since)
+    if len(times) > BUDGET:
+        return _estimate(spec, times, now, oldest, too_old)
+    keep, superseded = _kept_of(spec.policy)
     late = [time for time in times if time < oldest]
     allowed = times[len(late) :]
     kept = allowed[-keep:]
     passed = allowed[: len(allowed) - len(kept)]
-    return [
-        *(
-            _Stretch(some[0], some[-1], len(some), MISSED, why)
-            for some, why in ((late, too_old), (passed, superseded))
-            if some
-        ),
-        *(_Stretch(time, time, 1, ENQUEUED) for time in kept),
-    ]
+    return [*_stretch(late, MISSED, too_old), *_stretch(passed, MISSED, superseded)], kept
 
 
-def _estimate(timing: Timing, times: list[int], now: int, policy: Policy, oldest: int, too_old: str) -> list[_Stretch]:
-    """As ``_count_all``, for a backlog that begins with ``times`` and is too long to be walked through."""
-    keep, superseded = _kept_of(policy)
+def _estimate(spec: Spec, times: list[int], now: int, oldest: int, too_old: str) -> tuple[list[_Stretch], list[int]]:
+    """As above, for a backlog that begins with ``times`` and is too long to be walked through."""
+    keep, superseded = _kept_of(spec.policy)
     gap = _average_gap(times)
     # Those at the beginning and at the end are known; what lies between is counted by its length.
-    known = times + _latest(timing, times[-1], now, keep + 1, gap)
+    known = times + _latest(spec, times[-1], now, keep + 1, gap)
     kept = [time for time in known if time >= oldest][-keep:]
-    ticks = [_Stretch(time, time, 1, ENQUEUED) for time in kept]
     passed = [time for time in known if not kept or time < kept[0]]
     if not passed:
-        return ticks
+        return [], kept
     walked = bisect_right(passed, times[-1])
     between = passed[-1] - times[-1] if walked < len(passed) else 0
     reason = superseded if passed[-1] >= oldest else too_old
-    missed = _Stretch(times[0], passed[-1], walked + round(between / gap), MISSED, f"{reason} (count estimated)")
-    return [missed, *ticks]
+    count = walked + round(between / gap)
+    return [_Stretch(times[0], passed[-1], count, MISSED, f"{reason} (count estimated)")], kept
 
 
-def _latest(timing: Timing, after: int, until: int, count: int, gap: int) -> list[int]:
-    """The last ``count`` fire times in (``after``, ``until``], or as many as there are, found from the end."""
+def _latest(spec: Spec, after: int, now: int, count: int, gap: int) -> list[int]:
+    """The last ``count`` fire times after ``after`` that are due, or as many as there are, found from the end."""
     span = 2 * count * gap
     while True:
-        start = max(after, until - span)
-        first = timing.next_ms(start)
-        found = deque(_fire_times(timing, first, until) if first is not None else (), maxlen=count)
+        start = max(after, now - span)
+        first = spec.next_ms(start)
+        found = deque(_due_times(spec, first, now) if first is not None else (), maxlen=count)
         if len(found) == count or start == after:
             return list(found)
         span *= 4
 
 
-def _chained(stretches: list[_Stretch], following: int | None) -> list[Move]:
-    ends = [*(stretch.first for stretch in stretches[1:]), following]
-    return [Move(s.first, end, s.outcome, s.last, s.count, s.reason) for s, end in zip(stretches, ends, strict=True)]
+def _by_load(policy: Policy, kept: list[int], situation: Situation) -> list[_Stretch]:
+    """Of the fire times that are left, which get a message now, which are skipped, which wait."""
+    fired, held_up = _by_overlap(policy, kept, situation.outstanding)
+    if policy.max_queue_length is None or not fired:
+        return [*_singly(fired), *held_up]
+    room = max(0, policy.max_queue_length - situation.queue_length())
+    reason = f"max_queue_length={policy.max_queue_length}"
+    return [*_singly(fired[:room]), *_stretch(fired[room:], SKIPPED_BACKPRESSURE, reason), *held_up]
+
+
+def _by_overlap(policy: Policy, kept: list[int], outstanding: bool) -> tuple[list[int], list[_Stretch]]:
+    """Those that may be enqueued as far as the run before goes, and what is held up by it."""
+    if policy.overlap == "allow":
+        return kept, []
+    # The first of them is the run before to the others.
+    fired = [] if outstanding else kept[:1]
+    rest = kept[len(fired) :]
+    if policy.overlap == "buffer_one":
+        # The newest waits: the cursor stays on it until the run is over.
+        rest = rest[:-1]
+    return fired, _stretch(rest, SKIPPED_OVERLAP, f"overlap={policy.overlap}")
+
+
+def _singly(times: list[int]) -> list[_Stretch]:
+    return [_Stretch(time, time, 1, ENQUEUED) for time in times]
+
+
+def _stretch(times: list[int], outcome: str, reason: str) -> list[_Stretch]:
+    return [_Stretch(times[0], times[-1], len(times), outcome, reason)] if times else []
+
+
+def _chained(spec: Spec, cursor: int, stretches: list[_Stretch]) -> list[Move]:
+    """The moves of the cursor over the stretches; after the last comes the next fire time, or one that waits."""
+    moves = []
+    score = cursor
+    for stretch in stretches:
+        following = spec.next_ms(stretch.last)
+        new_score = None if following is None else spec.score_of(following)
+        moves.append(
+            Move(score, new_score, stretch.outcome, stretch.first, stretch.last, stretch.count, stretch.reason)
+        )
+        if new_score is None:
+            break
+        score = new_score
+    return moves
