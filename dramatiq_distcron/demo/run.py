@@ -45,7 +45,7 @@ class _Run:
         self._show = show
         broker = broker_at(url)
         self._client = cast(Any, broker).client
-        stack.callback(self._client.close)
+        stack.callback(self._client.connection_pool.disconnect)
         self._distcron: DistCron = install(broker)
         stack.callback(self._distcron.close)
         self._store = self._distcron.open_backend().store

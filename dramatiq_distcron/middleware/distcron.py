@@ -189,8 +189,8 @@ def get_distcron(broker: Broker | None = None) -> DistCron:
 
 
 def installed() -> list[DistCron]:
-    """Every DistCron of this process that is on a broker and has schedules."""
-    return [one for one in _everywhere if one._broker is not None and one._declared]
+    """Every DistCron of this process that is on a broker."""
+    return [one for one in _everywhere if one._broker is not None]
 
 
 def _no_schedule(actor: Actor[Any, Any], found: Any) -> ConfigurationError:
