@@ -35,7 +35,7 @@ def main() -> None:
             )
 
         def standbys() -> int:
-            return sum(one.data["role"] == "standby" for one in store.instances())
+            return sum(one.data["role"] == "standby" for one in store.instances(keep=60_000))
 
         leader = start()
         while store.leader() is None:

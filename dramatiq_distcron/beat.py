@@ -9,6 +9,7 @@ import threading
 import uuid
 from typing import Any
 
+from .api.status import REMEMBERED
 from .backends import Backend
 from .clock import Clock, SystemClock
 from .durations import iso
@@ -27,8 +28,8 @@ __all__ = ["Beat"]
 
 #: The longest a beat sleeps, in seconds: what a lost wake-up may cost.
 _LONGEST_WAIT = 5.0
-#: How often a process tells of itself, and how long it is remembered without (seconds, ms).
-_HEARTBEAT, _REMEMBERED = 15.0, 60_000
+#: How often a process tells of itself, in seconds.
+_HEARTBEAT = 15.0
 #: A pass that made no step for so long is stuck, in lives of the lease and in seconds.
 _PATIENCE_LEASES, _PATIENCE = 10, 30.0
 
@@ -246,7 +247,7 @@ class Beat:
         if now < self._next_heartbeat:
             return
         self._next_heartbeat = now + _HEARTBEAT
-        self.backend.store.heartbeat(Instance(self.holder, self._about_me(role)), keep=_REMEMBERED)
+        self.backend.store.heartbeat(Instance(self.holder, self._about_me(role)), keep=REMEMBERED)
 
     def _about_me(self, role: str) -> dict[str, Any]:
         return {
@@ -278,7 +279,7 @@ class _Trouble:
         if self._since is None:
             self._since, self._silence, self._next_word, self._pause = now, 5.0, now, 0.1
         if now >= self._next_word:
-            self.logger.error("%s Nothing is enqueued meanwhile; trying again.", error)
+            self.logger.error("%s. Nothing is enqueued meanwhile; trying again.", str(error).rstrip("."))
             self._next_word = now + self._silence
             self._silence = min(self._silence * 2, 300.0)
         self._pause = min(self._pause * 2, 2.0)

@@ -127,7 +127,9 @@ class CronExpression:
     def next_wall_second(self, after: int) -> int | None:
         """`next_wall` in whole seconds of wall time since 1970-01-01 00:00."""
         if self.has_hash:
-            _refuse(self.text, "H is not replaced yet", "call spread(name of the schedule) first")
+            _refuse(
+                self.text, "H is derived from the name of the schedule, and there is none", "give it one with name="
+            )
         day, second = divmod(after, 86_400)
         matching = self._next_day(max(day, _FIRST_DAY))
         if matching == day:

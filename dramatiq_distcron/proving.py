@@ -25,11 +25,17 @@ def prove(store: RedisStore, publisher: RedisPublisher, queues: Iterable[str], l
       ConflictError: the commit would fail; the message says which right or which key, and what to do.
       StoreUnavailable: the store does not answer.
     """
-    refused = [*store.refused_commands(), *_refused_of_dramatiq(store, publisher, queues, logger)]
+    try:
+        refused = [*store.refused_commands(), *_refused_of_dramatiq(store, publisher, queues, logger)]
+    except StoreRefused as error:
+        if "NOPERM" not in str(error) and "permission" not in str(error):
+            raise
+        refused = [str(error)]
     if refused:
+        namespace = store.keys.namespace
         raise ConflictError(
-            f"The Redis user may not do what a commit does: {', '.join(dict.fromkeys(refused))}. "
-            f"Grant it these commands on {store.keys.namespace}:* (see the how-to on rights)."
+            f"The Redis user may not do what a commit does: {', '.join(dict.fromkeys(refused))}. Grant it these "
+            f"commands on the keys {namespace} and {namespace}:* (see the how-to on rights)."
         )
     wrong = store.wrong_types()
     if wrong:
@@ -47,6 +53,8 @@ def _refused_of_dramatiq(
         try:
             touched = store.dry_run(publisher.trial(queue))
         except StoreRefused as error:
+            if "NOPERM" in str(error) or "permission" in str(error):
+                raise
             raise ConflictError(
                 f"Dramatiq's script does not fit into the step that decides a tick: {error}. "
                 "This version of dramatiq is not supported; please report it."

@@ -177,9 +177,10 @@ class Schedule:
         """The first fire time strictly after ``instant``, in UTC; ``None`` if there is none.
 
         Raises:
-          ConfigurationError: ``instant`` is naive.
+          ConfigurationError: ``instant`` is naive, or the times depend on the name (``H``) and it has none.
         """
-        found = self.timing.next_ms(instant_ms(instant, "The instant"))
+        timing = self.timing if self.name is None else self.timing.bind(self.name, "UTC")
+        found = timing.next_ms(instant_ms(instant, "The instant"))
         return None if found is None else utc(found)
 
     def __call__(self, actor: Actor[P, R]) -> Actor[P, R]:
@@ -219,7 +220,7 @@ def cron(
       expression: five fields (``"*/5 8-18 * * mon-fri"``), or six if ``seconds`` says where the seconds are.
       tz: IANA name of the zone it is read in; the one of ``DistCron`` unless given.
       seconds: ``"first"`` or ``"last"`` for six fields.
-      **options: see :class:`ScheduleOptions`.
+      **options: see :class:`~dramatiq_distcron.schedules.ScheduleOptions`.
 
     Raises:
       InvalidCronExpression: the expression is not accepted; the message says why.
@@ -249,7 +250,7 @@ def every(
       interval: seconds or a ``timedelta``, at least one second.
       weeks, days, hours, minutes, seconds: the interval in parts.
       anchor: an aware datetime that is on the grid; the start of 1970 in UTC unless given.
-      **options: see :class:`ScheduleOptions`.
+      **options: see :class:`~dramatiq_distcron.schedules.ScheduleOptions`.
 
     Raises:
       ConfigurationError: no interval, one below a second, a naive anchor, or an option that cannot be used.

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..backends import Backend
+    from ..store.base import Instance
 
-__all__ = ["Leader", "Status", "read_status"]
+__all__ = ["REMEMBERED", "Leader", "Status", "read_status"]
+
+
+#: How long a process is listed without a sign of it, in ms.
+REMEMBERED = 60_000
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,18 @@ def read_status(backend: Backend) -> Status:
     """Reads it from the store. Raises ``StoreUnavailable`` or ``StoreRefused``."""
     store = backend.store
     leader = store.leader()
-    instances = [{"holder": one.holder, **one.data} for one in store.instances()]
+    instances = [
+        {"holder": one.holder, **one.data, "role": _role(one, leader)} for one in store.instances(keep=REMEMBERED)
+    ]
     return Status(
         leader=Leader(*leader) if leader else None,
         instances=sorted(instances, key=lambda one: str(one.get("started_at"))),
         redis={"url": backend.where, **store.server()},
     )
+
+
+def _role(one: Instance, leader: tuple[str, int, int] | None) -> str:
+    """What it told of itself, unless the lease knows better: a killed leader tells nothing any more."""
+    if leader is not None and one.holder == leader[0]:
+        return "leader"
+    return "standby" if one.data.get("role") == "leader" else str(one.data.get("role"))

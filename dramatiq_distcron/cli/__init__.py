@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ from dramatiq_distcron.cli import beat, server, state
 from dramatiq_distcron.cli.exits import Exit, exit_code_of
 from dramatiq_distcron.cli.parser import Parser
 from dramatiq_distcron.errors import DistCronError
+from dramatiq_distcron.middleware.distcron import installed
 from dramatiq_distcron.version import VERSION
 
 __all__ = ["main"]
@@ -25,9 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return Exit.KILLED
     except BrokenPipeError:
-        # Whoever read our output (head, less) has seen enough.
-        sys.stderr.close()
+        # Whoever read our output (head, less) has seen enough; the interpreter would try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
+    finally:
+        for distcron in installed():
+            distcron.close()
 
 
 def _parser() -> Parser:

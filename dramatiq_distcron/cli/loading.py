@@ -134,7 +134,7 @@ def _distcron_of(broker: Broker, module: ModuleType) -> DistCron:
 
 def _look_for_others(distcron: DistCron, *, named: bool) -> None:
     """Schedules on another broker would never be fired, and nobody would notice."""
-    others = [other for other in installed() if other is not distcron]
+    others = [other for other in installed() if other is not distcron and other.specs()]
     if not others:
         return
     names = ", ".join(sorted(name for other in others for name in other.specs()))

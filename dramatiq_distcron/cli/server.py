@@ -79,28 +79,24 @@ def _server(args: argparse.Namespace) -> int:
 
 def _dev(args: argparse.Namespace) -> int:
     stopped = _stopped_by_signal()
-    path = [f"--path={folder}" for folder in args.path]
-    with Server() as server:
-        print(f"Server: {server.url}, version {server.version}", flush=True)
+    path = ["--path", *args.path]
+    with Server() as server, ExitStack() as stack:
+        print(f"Server: {server.url}, version {server.version}")
+        print(f"In another terminal: export DISTCRON_REDIS_URL={server.url}", flush=True)
         env = {"DISTCRON_REDIS_URL": server.url, "REDIS_URL": server.url}
-        with ExitStack() as stack:
-            children = [
-                _running("beat", [*beat_command(args.broker, *args.modules), *path], env, stack),
-                _running("worker", [*worker_command(args.broker, args.modules), *path], env, stack),
-            ]
-            ended = _until_one_ends(children, stopped)
-            if ended is not None:
-                print(f"The {ended.name} ended by itself.", file=sys.stderr)
-                return Exit.KILLED
+        beat = Child("beat", [*beat_command(args.broker, *args.modules), *path], env, echo=True)
+        stack.callback(beat.end)
+        modules = [*args.modules, "dramatiq_distcron.demo.leash"]
+        worker = Child("worker", [*worker_command(args.broker, modules), *path], env, echo=True)
+        stack.callback(worker.end)
+        # Both are told before one is waited for: a beat should not go on for workers that leave.
+        stack.callback(worker.terminate)
+        stack.callback(beat.terminate)
+        ended = _until_one_ends([beat, worker], stopped)
+        if ended is not None:
+            print(f"The {ended.name} ended by itself.", file=sys.stderr)
+            return Exit.KILLED
     return Exit.OK
-
-
-def _running(name: str, command: list[str], env: dict[str, str], stack: ExitStack) -> Child:
-    child = Child(name, command, env, echo=True)
-    stack.callback(child.end)
-    # Called before the ends: both are told before one is waited for.
-    stack.callback(child.terminate)
-    return child
 
 
 def _until_one_ends(children: list[Child], stopped: threading.Event) -> Child | None:

@@ -102,6 +102,9 @@ def _history(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"ticks": [_tick_json(tick) for tick in ticks]})
         return Exit.OK
+    if not ticks:
+        print("Nothing is recorded yet.")
+        return Exit.OK
     now = distcron.open_backend().store.now()
     print_table(
         ["FIRE TIME", "COUNT", "OUTCOME", "LATE", "MESSAGE", "REASON"],

@@ -9,10 +9,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.middleware import CurrentMessage
 
 from dramatiq_distcron import every, install
-from dramatiq_distcron.server import die_with_parent
-
-# dramatiq's worker processes are grandchildren of the demonstration, and must not outlive it.
-die_with_parent()
+from dramatiq_distcron.demo import leash  # noqa: F401
 
 #: Each run that succeeded: schedule and fire time. Each that failed: the same.
 SUCCEEDED, FAILED = "distcron-demo:succeeded", "distcron-demo:failed"

@@ -39,6 +39,7 @@ class Child:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self._told = False
         self._output: deque[str] = deque(maxlen=200)
         self._reader = threading.Thread(target=self._read, name=f"output of {name}", daemon=True)
         self._reader.start()
@@ -81,7 +82,9 @@ class Child:
 
     def terminate(self) -> None:
         """SIGTERM, without waiting."""
-        if self.alive:
+        # Once: for the second, Dramatiq drops what it is at.
+        if self.alive and not self._told:
+            self._told = True
             self.send_signal(signal.SIGTERM)
 
     def end(self, patience: float = 10.0) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, cast
 
+from ..api.status import REMEMBERED
 from ..backends import broker_at
 from ..errors import ServerError, StoreUnavailable
 from ..middleware.distcron import DistCron, install
@@ -44,7 +45,7 @@ class _Run:
         self._show = show
         broker = broker_at(url)
         self._client = cast(Any, broker).client
-        stack.callback(self._client.close)
+        stack.callback(self._client.connection_pool.disconnect)
         self._distcron: DistCron = install(broker)
         stack.callback(self._distcron.close)
         self._store = self._distcron.open_backend().store
@@ -124,7 +125,7 @@ class _Run:
         """The beat that holds the lease, if it told of itself already."""
         try:
             found = self._store.leader()
-            pids = {one.holder: one.data["pid"] for one in self._store.instances()}
+            pids = {one.holder: one.data["pid"] for one in self._store.instances(keep=REMEMBERED)}
         except StoreUnavailable:
             return None
         pid = pids.get(found[0]) if found else None

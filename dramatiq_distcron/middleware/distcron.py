@@ -34,8 +34,8 @@ class DistCron(Middleware, ScheduleHost):
     Adds the actor option ``periodic=``: a schedule or a list of them. The schedules are fired by
     ``dramatiq-distcron beat``; a worker with this middleware fires none.
 
-    Every setting that is not given comes from its environment variable, if that is set (``DISTCRON_REDIS_URL``,
-    ``DISTCRON_APP``, ``DISTCRON_NAMESPACE``, ``DISTCRON_TZ``, ``DISTCRON_LEASE_TTL``).
+    ``app``, ``tz`` and ``lease_ttl`` come from ``DISTCRON_APP``, ``DISTCRON_TZ`` and ``DISTCRON_LEASE_TTL`` where they
+    are not given and the variable is set.
 
     Parameters:
       redis: where the state is, a URL or a ``redis.Redis``; the broker's own Redis unless given.
@@ -189,8 +189,8 @@ def get_distcron(broker: Broker | None = None) -> DistCron:
 
 
 def installed() -> list[DistCron]:
-    """Every DistCron of this process that is on a broker and has schedules."""
-    return [one for one in _everywhere if one._broker is not None and one._declared]
+    """Every DistCron of this process that is on a broker."""
+    return [one for one in _everywhere if one._broker is not None]
 
 
 def _no_schedule(actor: Actor[Any, Any], found: Any) -> ConfigurationError:

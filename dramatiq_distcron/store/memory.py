@@ -165,7 +165,7 @@ class MemoryStore:
                 self._dispatch(call)
         except Exception as error:
             return f"failed {error}"
-        self._remember(guard, fire.name, fire.record, closed=bool(fire.record.message_id))
+        self._remember(guard, fire.name, fire.record, closed=bool(fire.record.message_id), by_hand=fire.score is None)
         if fire.score is not None:
             state.due[fire.name] = fire.new_score
         if fire.run:
@@ -176,7 +176,11 @@ class MemoryStore:
             state.outbox[fire.record.message_id] = fire.outbox
         return "ok"
 
-    def _remember(self, guard: Guard, name: str, record: Record, *, closed: bool) -> None:
+    def _remember(self, guard: Guard, name: str, record: Record, *, closed: bool, by_hand: bool = False) -> None:
+        if by_hand:
+            # No fire time was decided: the last decided one stays what it is.
+            self._append(name, _record_fields(guard, record))
+            return
         fields = {**_record_fields(guard, record), "open": not closed}
         before = self._state.last.get(name)
         if before and before["open"]:
@@ -285,9 +289,11 @@ class MemoryStore:
         with self._woken:
             self._state.instances.pop(holder, None)
 
-    def instances(self) -> list[Instance]:
+    def instances(self, *, keep: int) -> list[Instance]:
+        """The processes heard of within the last ``keep`` ms."""
         with self._woken:
-            return [Instance(holder, data) for holder, (_, data) in self._state.instances.items()]
+            since = self._now() - keep
+            return [Instance(holder, data) for holder, (at, data) in self._state.instances.items() if at >= since]
 
     def server(self) -> Mapping[str, Any]:
         return {}

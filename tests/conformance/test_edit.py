@@ -111,8 +111,8 @@ def test_a_scan_gives_each_schedule_once(rig: Rig) -> None:
 def test_a_process_is_listed_until_it_leaves_or_is_silent_for_too_long(rig: Rig) -> None:
     rig.store.heartbeat(Instance("a", {"role": "beat", "pid": 1}), keep=60_000)
     rig.store.heartbeat(Instance("b", {"role": "worker", "pid": 2}), keep=60_000)
-    assert {one.holder: one.data["pid"] for one in rig.store.instances()} == {"a": 1, "b": 2}
+    assert {one.holder: one.data["pid"] for one in rig.store.instances(keep=60_000)} == {"a": 1, "b": 2}
     rig.store.forget("b")
     time.sleep(0.01)
     rig.store.heartbeat(Instance("c", {}), keep=5)
-    assert [one.holder for one in rig.store.instances()] == ["c"]
+    assert [one.holder for one in rig.store.instances(keep=60_000)] == ["c"]

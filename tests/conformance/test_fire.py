@@ -171,6 +171,19 @@ def test_a_manual_trigger_leaves_the_cursor_alone_and_asks_for_no_lease(rig: Rig
     assert [message.message_id for message in queued(rig.broker)] == ["by-hand"]
 
 
+def test_a_manual_trigger_is_no_decided_fire_time(rig: Rig) -> None:
+    """A cursor that gets lost is restored after the last decided one: a trigger in between would hide a tick."""
+    rig.lead()
+    rig.put("job", 1000)
+    rig.fire(rig.passing("job", 1000, 2000))
+    assert rig.fire(rig.tick("job", 777_000, NEVER, message_id="by-hand")._replace(score=None)) == ["ok"]
+    assert rig.store.last(["job"])["job"]["fire_time_to"] == "1000"
+    assert [record["message_id"] for record in rig.history("job")] == ["by-hand"]
+    rig.put("other", 1000)
+    assert rig.fire(rig.tick("other", 777_000, NEVER, message_id="too")._replace(score=None)) == ["ok"]
+    assert rig.store.last(["other"]) == {}
+
+
 def test_a_tick_decided_on_no_run_is_stopped_by_a_run_that_began_meanwhile(rig: Rig) -> None:
     rig.lead()
     rig.put("job", 1000)

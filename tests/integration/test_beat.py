@@ -17,6 +17,7 @@ from dramatiq_distcron import DistCron, every, install
 from dramatiq_distcron import beat as beat_module
 from dramatiq_distcron.errors import ConflictError
 from dramatiq_distcron.server import Server
+from dramatiq_distcron.store.base import Instance
 from tests.integration.conftest import Running
 from tests.support import queued, wait_until
 
@@ -117,6 +118,16 @@ def test_a_clean_stop_hands_over_at_once(redis_broker: RedisBroker, start_beat: 
     wait_until(lambda: len(per_tick(distcron)) >= 9, "ticks")
     assert_gapless(distcron, per_tick(distcron))
     assert [one["role"] for one in distcron.status().instances] == ["leader"]
+
+
+def test_a_killed_leader_is_not_listed_as_one(redis_broker: RedisBroker, start_beat: Start) -> None:
+    distcron = declare(redis_broker, 1)
+    store = distcron.open_backend().store
+    store.heartbeat(Instance("dead", {"role": "leader", "host": "h", "pid": 1}), keep=60_000)
+    running = start_beat(distcron)
+    wait_until(lambda: len(distcron.status().instances) == 2, "the heartbeat of the living one")
+    roles = {one["holder"]: one["role"] for one in distcron.status().instances}
+    assert roles == {"dead": "standby", running.beat.holder: "leader"}
 
 
 def test_a_lease_that_was_taken_away_stops_the_sending_at_once(redis_broker: RedisBroker, start_beat: Start) -> None:

@@ -111,9 +111,13 @@ def test_a_beat_that_is_told_to_stop_ends_with_zero_and_leaves_nothing_behind(be
         beats.await_leader()
     child.send_signal(signal.SIGTERM)
     assert child.wait() == 0
-    keys = {key.decode().rpartition(":")[2] for key in beats.broker.client.scan_iter(f"{beats.broker.namespace}:*")}
-    assert keys == {"default", "default.msgs", "__heartbeats__", "schedules", "due", "last", "ticks", "term",
-                    "term.since", "revision", "wake", "runs"} - {"runs"}  # fmt: skip
+    keys = {
+        key.decode().partition(":distcron:default:")[2]
+        for key in beats.broker.client.scan_iter(f"{beats.broker.namespace}:*")
+    } - {""}
+    assert keys == {
+        "due", "last", "revision", "schedules", "schedules.revisions", "term", "term.since", "ticks", "wake"
+    }  # fmt: skip
     beats.assert_each_tick_once()
 
 

@@ -508,7 +508,7 @@ def test_many_threads_get_the_same_days() -> None:
 
 
 def test_a_hash_must_be_spread_before_it_has_a_time() -> None:
-    with pytest.raises(InvalidCronExpression, match="call spread"):
+    with pytest.raises(InvalidCronExpression, match="name of the schedule"):
         parse("H 3 * * *").next_wall(MIDNIGHT)
 
 

@@ -204,7 +204,7 @@ def test_the_zone_of_the_host_does_not_matter(host_zone: str, monkeypatch: pytes
 
 def test_a_hash_must_be_spread_first() -> None:
     expression, utc = parse("H 3 * * *"), load_zone("UTC")
-    with pytest.raises(InvalidCronExpression, match="call spread"):
+    with pytest.raises(InvalidCronExpression, match="name of the schedule"):
         next_fire(expression, utc, 0)
     assert next_fire(expression.spread("nightly"), utc, 0) is not None
 

@@ -237,14 +237,6 @@ def test_a_broker_that_is_gone_is_not_remembered() -> None:
     assert set(map(id, installed())) <= before
 
 
-def test_a_middleware_without_schedules_does_not_count_as_installed(stub_broker: StubBroker) -> None:
-    distcron = install(stub_broker)
-    assert distcron not in installed()
-
-
-# -- a worker alone -----------------------------------------------------------------------------------------
-
-
 def test_workers_with_the_middleware_alone_enqueue_nothing(stub_broker: StubBroker, distcron: DistCron) -> None:
     """Field bug 7: a scheduler in each worker runs each job as often as there are workers."""
     declare(stub_broker, every(1, catch_up="all"))

@@ -93,7 +93,6 @@ def _manners(timeout: float) -> dict[str, Any]:
         "retry_on_timeout": False,
         "decode_responses": False,
         "protocol": 2,
-        "client_name": "dramatiq-distcron",
     }
 
 
@@ -134,7 +133,7 @@ class Courier:
         """Sends ``script``; the future has its reply, or raises what redis-py raises."""
         packed = self._connection.pack_command("EVALSHA", script.sha, len(keys), *keys, *args)
         sent = threading.Event()
-        future = self._thread.submit(self._exchange, packed, sent, ("EVAL", script.script, len(keys), *keys, *args))
+        future = self._thread.submit(self._exchange, packed, sent, script)
         sent.wait()
         return future
 
@@ -142,11 +141,11 @@ class Courier:
         """Closes the connection, after what is under way; it is opened again for the next."""
         self._thread.submit(self._connection.disconnect).result()
 
-    def _exchange(self, packed: Any, sent: threading.Event, in_full: tuple[Any, ...]) -> Any:
+    def _exchange(self, packed: Any, sent: threading.Event, script: Script) -> Any:
         try:
             self._connection.send_packed_command(packed)
             sent.set()
-            return self._receive(in_full)
+            return self._receive(packed, script)
         except redis.ResponseError:
             raise
         except BaseException:
@@ -156,12 +155,14 @@ class Courier:
         finally:
             sent.set()
 
-    def _receive(self, in_full: tuple[Any, ...]) -> Any:
+    def _receive(self, packed: Any, script: Script) -> Any:
         try:
             return self._connection.read_response()
         except redis.exceptions.NoScriptError:
             # It was not run: the server is another one, or was restarted.
-            self._connection.send_command(*in_full)
+            self._connection.send_command("SCRIPT", "LOAD", script.script)
+            self._connection.read_response()
+            self._connection.send_packed_command(packed)
             return self._connection.read_response()
 
 

@@ -75,6 +75,11 @@ local TAIL = '","decided_at":"' .. NOW .. '","term":"' .. TERM .. '","holder":' 
 
 -- Records the outcome. Returns the ids of its record in the stream and of the open run it ended, as far as there are.
 local function remember(e, s)
+  if given[e + SCORE] == '*' then
+    -- No fire time was decided: the last decided one stays what it is.
+    return append(TICKS, CAP, s.name, given[e + FIRST], given[e + UNTIL], given[e + COUNT], given[e + OUTCOME],
+      given[e + MESSAGE], given[e + LATENESS], given[e + REASON], NOW, TERM, HOLDER)
+  end
   local open = type(s.last) == 'table'
   if given[e + MESSAGE] ~= '' then
     local ended = open and append_open(TICKS, CAP, s.name, s.last)
@@ -115,8 +120,10 @@ end
 
 local function write_moved(moved)
   local last, due = {}, {}
-  for i, s in ipairs(moved) do
-    last[2 * i - 1], last[2 * i] = s.name, as_text(s.last)
+  for _, s in ipairs(moved) do
+    if s.last then
+      last[#last + 1], last[#last + 2] = s.name, as_text(s.last)
+    end
     if s.score then
       due[#due + 1], due[#due + 2] = s.score, s.name
     end
@@ -124,7 +131,9 @@ local function write_moved(moved)
       redis.call('hset', OUTSTANDING, s.name, s.outstanding)
     end
   end
-  redis.call('hset', LAST, unpack(last))
+  if #last > 0 then
+    redis.call('hset', LAST, unpack(last))
+  end
   if #due > 0 then
     redis.call('zadd', DUE, unpack(due))
   end

@@ -58,14 +58,19 @@ class Keys:
 
     def commands(self) -> list[tuple[str, ...]]:
         """One example of each command that a beat sends, to ask for the rights to them."""
-        commands = [("time",), ("type", self.lease), ("xread", "streams", self.wake, "0")]
+        commands = [
+            ("time",),
+            ("script", "load", "return 1"),
+            ("type", self.lease),
+            ("xread", "streams", self.wake, "0"),
+        ]
         for key, kind in self.types().items():
             commands += [(command, key, *rest) for command, *rest in _COMMANDS[kind]]
         return commands
 
 
 _COMMANDS: dict[str, list[tuple[str, ...]]] = {
-    "string": [("get",), ("set", "x"), ("pexpire", "1"), ("pttl",), ("del",)],
+    "string": [("get",), ("mget",), ("set", "x"), ("pexpire", "1"), ("pttl",), ("del",)],
     "hash": [("hget", "x"), ("hset", "x", "x"), ("hdel", "x"), ("hmget", "x"), ("hgetall",), ("hscan", "0"), ("hlen",)],
     "zset": [
         ("zscore", "x"),

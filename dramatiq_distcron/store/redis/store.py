@@ -289,15 +289,17 @@ class RedisStore:
 
     def forget(self, holder: str) -> None:
         """Takes a process that ends off the list."""
-        with self._errors(), self._client.pipeline(transaction=True) as pipe:
-            pipe.zrem(self.keys.instances, holder)
-            pipe.hdel(self.keys.instances_data, holder)
-            pipe.execute()
-
-    def instances(self) -> list[Instance]:
         with self._errors():
-            found = self._client.hgetall(self.keys.instances_data)
-        return [Instance(text(holder), json.loads(data)) for holder, data in found.items()]
+            self._client.zrem(self.keys.instances, holder)
+            self._client.hdel(self.keys.instances_data, holder)
+
+    def instances(self, *, keep: int) -> list[Instance]:
+        """The processes heard of within the last ``keep`` ms."""
+        since = self.now() - keep
+        with self._errors():
+            holders = self._client.zrangebyscore(self.keys.instances, since, "+inf")
+            data = self._client.hmget(self.keys.instances_data, holders) if holders else []
+        return [Instance(text(h), json.loads(d)) for h, d in zip(holders, data, strict=True) if d is not None]
 
     def server(self) -> Mapping[str, Any]:
         """What kind of server it is; only what we may ask for."""

@@ -1,0 +1,22 @@
+"""Sphinx: the documentation. Built with warnings as errors, so that no reference leads nowhere."""
+
+from importlib.metadata import version as version_of
+
+project = "dramatiq-distcron"
+author = "The dramatiq-distcron developers"
+release = version = version_of(project)
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+
+# In signatures: the names of Dramatiq and the standard library, and those that are explained where they are used.
+nitpick_ignore_regex = [
+    ("py:class", r"(collections\.abc|datetime|tuple)\b.*"),
+    ("py:class", r"Actor|Broker|Message|P|R"),
+    ("py:class", r"Backend|CatchUp|DistCronOptions|Duration|ScheduleOptions|dramatiq_distcron\.schedules\.Timing"),
+]
+
+html_theme = "furo"
+html_title = f"{project} {release}"
