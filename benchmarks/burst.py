@@ -75,7 +75,7 @@ def main() -> None:
         actor = declare(broker, args.schedules)
         beat = Beat(distcron)
         assert isinstance(beat.lease.acquire(), Acquired)
-        beat.scheduler.take_office()
+        beat.office.take()
         # As the command does.
         gc.collect()
         gc.freeze()

@@ -6,12 +6,14 @@ from .errors import (
     DistCronError,
     InvalidCronExpression,
     NotFoundError,
+    RunOutstanding,
     ScheduleError,
     StoreRefused,
     StoreUnavailable,
 )
 from .middleware.distcron import DistCron, get_distcron, install
 from .schedules import Schedule, cron, every
+from .tick import Tick, current_tick
 from .version import VERSION as __version__
 
 __all__ = [
@@ -23,12 +25,16 @@ __all__ = [
     "Schedule",
     "cron",
     "every",
+    # In an actor
+    "Tick",
+    "current_tick",
     # Errors
     "ConfigurationError",
     "ConflictError",
     "DistCronError",
     "InvalidCronExpression",
     "NotFoundError",
+    "RunOutstanding",
     "ScheduleError",
     "StoreRefused",
     "StoreUnavailable",

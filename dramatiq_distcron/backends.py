@@ -11,6 +11,7 @@ from dramatiq.brokers.stub import StubBroker
 
 from .clock import wall_ms
 from .errors import ConflictError
+from .outbox import OutboxPublisher
 from .publishing import Publisher, RedisPublisher, StubPublisher
 from .store.memory import MemoryStore
 from .store.redis import Connection, Keys, RedisStore, refuse_url
@@ -29,14 +30,20 @@ _PATIENCE = 0.5
 
 @dataclass(frozen=True)
 class Backend:
-    """What serves one broker. ``where`` is the store's address for messages."""
+    """What serves one broker.
+
+    ``by_outbox``: messages are published after the commit, so that copies of one can be delivered, and a run asks for
+    its ticket.
+    """
 
     store: Store
     publisher: Publisher
     namespace: str
+    by_outbox: bool = False
 
     @property
     def where(self) -> str:
+        """The store's address for messages."""
         return str(getattr(self.store, "where", "memory"))
 
 
@@ -44,22 +51,37 @@ def open_backend(broker: Broker, settings: Settings) -> Backend:
     """The backend of ``broker``; connects to nothing yet.
 
     Raises:
-      ConflictError: this version cannot serve the broker.
+      ConflictError: the broker cannot be served with these settings.
     """
     if isinstance(broker, StubBroker):
         return Backend(memory_store(broker, settings), StubPublisher(broker), "dramatiq")
-    if not _is_redis_broker(broker):
-        raise ConflictError(
-            f"{type(broker).__name__} cannot be served: a tick and its message are written in one step in Redis, "
-            "so the broker must be dramatiq.brokers.redis.RedisBroker (or StubBroker in tests)."
-        )
-    redis_broker: Any = broker
-    connection = Connection.from_client(redis_broker.client)
+    if _is_redis_broker(broker):
+        return _on_redis(broker, settings)
+    return _beside_redis(broker, settings)
+
+
+def _on_redis(broker: Any, settings: Settings) -> Backend:
+    connection = Connection.from_client(broker.client)
     _refuse_other_redis(connection, settings)
-    source = redis_broker.scripts["dispatch"].script
-    namespace = _namespace(redis_broker, settings)
+    _refuse_several_slots(connection, broker.namespace)
+    source = broker.scripts["dispatch"].script
+    namespace = _namespace(broker, settings)
     store = redis_store(connection, namespace, settings, source.decode() if isinstance(source, bytes) else source)
     return Backend(store, RedisPublisher(broker, settings.app), namespace)
+
+
+def _beside_redis(broker: Broker, settings: Settings) -> Backend:
+    source = settings.redis or settings.default_redis
+    if source is None:
+        raise ConflictError(
+            f"{type(broker).__name__} is not on Redis, and the state of the schedules is: say where with "
+            "install(broker, redis='redis://...') or DISTCRON_REDIS_URL."
+        )
+    connection = Connection.from_url(source) if isinstance(source, str) else Connection.from_client(source)
+    namespace = settings.namespace or settings.default_namespace or "dramatiq"
+    _refuse_several_slots(connection, namespace)
+    store = redis_store(connection, namespace, settings)
+    return Backend(store, OutboxPublisher(broker, store), namespace, by_outbox=True)
 
 
 def redis_store(connection: Connection, namespace: str, settings: Settings, dispatch: str = "") -> RedisStore:
@@ -70,6 +92,7 @@ def redis_store(connection: Connection, namespace: str, settings: Settings, disp
         dispatch=dispatch,
         timeout=settings.lease_ttl / 1000 * _PATIENCE,
         history_size=settings.history_size,
+        replicas=settings.wait_replicas,
     )
 
 
@@ -105,6 +128,14 @@ def _namespace(broker: Any, settings: Settings) -> str:
             "With a Redis broker leave it out: the state must be where the queues are."
         )
     return str(broker.namespace)
+
+
+def _refuse_several_slots(connection: Connection, namespace: str) -> None:
+    if connection.is_cluster and not Keys(namespace, "").has_hash_tag:
+        raise ConflictError(
+            "In a Redis cluster the keys of one step must be in one slot: give the broker a namespace with a hash tag, "
+            f"RedisBroker(client=..., namespace='{{{namespace}}}')."
+        )
 
 
 def _refuse_other_redis(connection: Connection, settings: Settings) -> None:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 import threading
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .api.status import REMEMBERED
 from .backends import Backend
 from .clock import Clock, SystemClock
 from .durations import iso
-from .errors import DistCronError, StoreRefused, StoreUnavailable
+from .errors import ConflictError, DistCronError, StoreRefused, StoreUnavailable
+from .known import KnownSpecs
 from .lease import Keeper, Lease, Progress
 from .logs import get_logger
+from .making import TickMaker
 from .middleware.distcron import DistCron
+from .middleware.presence import about_process
+from .office import Office
+from .outbox import OutboxPublisher
+from .places import Places
 from .proving import prove
 from .publishing import RedisPublisher
 from .scheduler import PassReport, Scheduler
-from .store.base import Acquired, Instance, Renewed
+from .store.base import REMEMBERED, Acquired, Instance, Renewed
 from .store.redis import RedisStore
-from .version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .specs import Spec
 
 __all__ = ["Beat"]
 
@@ -30,6 +37,8 @@ __all__ = ["Beat"]
 _LONGEST_WAIT = 5.0
 #: How often a process tells of itself, in seconds.
 _HEARTBEAT = 15.0
+#: How often runs are looked at whose message may be gone, in seconds.
+_SWEEP = 10.0
 #: A pass that made no step for so long is stuck, in lives of the lease and in seconds.
 _PATIENCE_LEASES, _PATIENCE = 10, 30.0
 
@@ -39,44 +48,63 @@ class Beat:
 
     Parameters:
       distcron: the app's middleware; its broker and its schedules are used.
+      owner: the code base it runs, to tell others with the same app name from it; asked for nothing unless given.
+      adopt: makes the state that of ``owner``, whosever it is.
       lease_ttl: life of the lease in ms, if not the middleware's.
       clock: of this process.
+
+    Raises:
+      ConflictError: the broker cannot be served, or a schedule asks for what it cannot do.
     """
 
-    def __init__(self, distcron: DistCron, *, lease_ttl: int | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        distcron: DistCron,
+        *,
+        owner: str = "",
+        adopt: bool = False,
+        lease_ttl: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.logger = get_logger(__name__, type(self))
         self.holder = uuid.uuid4().hex
         self.backend: Backend = distcron.open_backend()
         self.specs = distcron.specs()
         self._distcron = distcron
+        self._owner, self._adopt = owner, adopt
         self._clock = clock or SystemClock()
         ttl = lease_ttl or distcron.settings.lease_ttl
         self.lease = Lease(self.backend.store, self._clock, self.holder, ttl)
         self._progress = Progress(self._clock, max(_PATIENCE, _PATIENCE_LEASES * ttl / 1000))
+        self.office = Office(self.backend.store, self.lease, self.specs, self._progress)
         self.scheduler = self._make_scheduler()
         self._keeper = Keeper(self.lease, self._progress, self._renewed)
         self._trouble = _Trouble(self.backend.where)
         self._watcher = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
         self._wake = threading.Event()
+        _refuse_queue_lengths(self.specs, self.backend)
         self._stopping = threading.Event()
         self._proven = False
         self._in_office = False
         self._standing_by_for: str | None = None
         self._next_heartbeat = 0.0
+        self._next_sweep = self._clock.monotonic() + _SWEEP
+        self._steps_seen = 0
         self._started_at: int | None = None
         self._last_pass_at: int | None = None
 
     def _make_scheduler(self) -> Scheduler:
+        store, publisher = self.backend.store, self.backend.publisher
+        settings = self._distcron.settings
+        maker = TickMaker(self._distcron.broker, publisher, self.backend.namespace, settings.app)
         return Scheduler(
-            broker=self._distcron.broker,
-            publisher=self.backend.publisher,
-            namespace=self.backend.namespace,
-            app=self._distcron.settings.app,
-            store=self.backend.store,
+            store=store,
+            specs=KnownSpecs(store, Places(store, publisher)),
+            maker=maker,
             lease=self.lease,
             clock=self._clock,
-            code=self.specs,
             progress=self._progress,
+            disabled=settings.disabled,
         )
 
     # -- the loop -------------------------------------------------------------------------------------------
@@ -92,8 +120,9 @@ class Beat:
         self._watcher.start()
         try:
             while not self._stopping.is_set():
-                self._wake.wait(self._guarded_turn())
-                self._wake.clear()
+                if self._wake.wait(self._guarded_turn()):
+                    self._wake.clear()
+                    self.scheduler.resting.woken()
                 self._progress.made()
         finally:
             self._leave()
@@ -156,8 +185,23 @@ class Beat:
         if isinstance(store, RedisStore) and isinstance(publisher, RedisPublisher):
             queues = sorted({spec.queue for spec in self.specs.values()})
             prove(store, publisher, queues or ["default"], self.logger)
+        if self._owner:
+            self._claim_ownership()
         self._started_at = store.now()
         self._proven = True
+
+    def _claim_ownership(self) -> None:
+        app = self._distcron.settings.app
+        owner = self.backend.store.claim_owner(self._owner, adopt=self._adopt)
+        # Once is enough: a later restart of the loop is none of the user's.
+        self._adopt = False
+        if owner != self._owner:
+            raise ConflictError(
+                f"The schedules of app {app!r} in {self.backend.where} are those of the code base {owner!r}, and this "
+                f"is {self._owner!r}. Two code bases under one name would retire each other's schedules. Give one of them "
+                "another name with DistCron(app=...); if it is the same app under a new module name, take over with "
+                "--adopt."
+            )
 
     def _try_to_lead(self) -> float:
         """Returns 0 as the leader, else how many seconds to stand by."""
@@ -174,22 +218,46 @@ class Beat:
         return max(0.001, min(reply.expires_in / 1000 + 0.001, _LONGEST_WAIT))
 
     def _lead(self) -> PassReport:
-        if not self._in_office:
-            if self.scheduler.take_office() is None:
+        if not self._in_office or self.lease.steps != self._steps_seen:
+            self._steps_seen = self.lease.steps
+            if self.office.take() is None:
                 return PassReport(lost=True)
             self._in_office = True
             self._next_heartbeat = 0
+            if isinstance(self.backend.publisher, OutboxPublisher):
+                # The leader before may have died between a commit and its publishing.
+                self.backend.publisher.behind = True
+        self._publish_what_waits()
         report = self.scheduler.pass_once()
+        self._sweep_now_and_then()
         self._last_pass_at = self.lease.now()
         self._beat_heart("leader")
         return report
 
+    def _publish_what_waits(self) -> None:
+        if isinstance(self.backend.publisher, OutboxPublisher):
+            published = self.backend.publisher.catch_up()
+            self._progress.made()
+            if published:
+                self.logger.warning("Published %d messages that were committed and not yet in the broker.", published)
+
+    def _sweep_now_and_then(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._next_sweep:
+            self._next_sweep = now + _SWEEP
+            self.scheduler.sweep()
+
     def _until_next(self, report: PassReport) -> float:
         if report.more:
             return 0
-        if report.next_score is None:
-            return _LONGEST_WAIT
-        return min(max(0.0, (report.next_score - self.lease.now()) / 1000), _LONGEST_WAIT)
+        waits = [_LONGEST_WAIT]
+        if report.next_score is not None:
+            waits.append(max(0.0, (report.next_score - self.lease.now()) / 1000))
+        if getattr(self.backend.publisher, "behind", False):
+            waits.append(1.0)
+        if self.scheduler.resting.next_look is not None:
+            waits.append(self.scheduler.resting.next_look)
+        return min(waits)
 
     def _leave(self) -> None:
         """Hands over: a standby is woken by the release."""
@@ -247,18 +315,16 @@ class Beat:
         if now < self._next_heartbeat:
             return
         self._next_heartbeat = now + _HEARTBEAT
-        self.backend.store.heartbeat(Instance(self.holder, self._about_me(role)), keep=REMEMBERED)
+        about = about_process(self._distcron.broker, role, self._started_at, self._last_pass_at)
+        self.backend.store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
 
-    def _about_me(self, role: str) -> dict[str, Any]:
-        return {
-            "role": role,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "version": VERSION,
-            "started_at": self._started_at,
-            "last_pass_at": self._last_pass_at,
-            "actors": {name: actor.queue_name for name, actor in sorted(self._distcron.broker.actors.items())},
-        }
+
+def _refuse_queue_lengths(specs: Mapping[str, Spec], backend: Backend) -> None:
+    limited = [name for name, spec in specs.items() if spec.policy.max_queue_length is not None]
+    if limited and backend.by_outbox:
+        raise ConflictError(
+            f"max_queue_length needs a Redis broker, whose queues can be measured; it is set for {', '.join(limited)}."
+        )
 
 
 class _Trouble:

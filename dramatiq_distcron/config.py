@@ -39,6 +39,7 @@ class DistCronOptions(PolicyOptions, total=False):
     tz: str
     lease_ttl: Duration
     history_size: int
+    wait_replicas: int
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,19 @@ class Settings:
     """What ``DistCron`` was given, checked; durations in ms.
 
     ``default_redis`` and ``default_namespace`` are those of the environment, for a broker that is on no Redis itself;
-    ``policy`` is the default of every schedule.
+    ``policy`` is the default of every schedule; ``disabled`` says why nothing at all is enqueued, if that is so.
     """
 
     redis: RedisSource | None = None
     default_redis: str | None = None
     default_namespace: str | None = None
+    disabled: str = ""
     app: str = "default"
     namespace: str | None = None
     tz: str = "UTC"
     lease_ttl: int = 3000
     history_size: int = 10_000
+    wait_replicas: int = 0
     policy: Policy = field(default_factory=Policy)
 
     @classmethod
@@ -75,6 +78,7 @@ class Settings:
             **settings,
             default_redis=os.environ.get("DISTCRON_REDIS_URL") or None,
             default_namespace=os.environ.get("DISTCRON_NAMESPACE") or None,
+            disabled=_switched_off(),
             policy=Policy().overridden(policy),
         )
 
@@ -101,6 +105,16 @@ def _from_environment(given: set[str]) -> dict[str, Any]:
     if "lease_ttl" in found:
         found["lease_ttl"] = _number(found["lease_ttl"], variables["lease_ttl"])
     return found
+
+
+def _switched_off() -> str:
+    """Why the environment stops all enqueuing; ``""``: it does not."""
+    value = os.environ.get("DISTCRON_DISABLED", "").strip().lower()
+    if value in ("", "0", "false", "no", "off"):
+        return ""
+    if value in ("1", "true", "yes", "on"):
+        return f"DISTCRON_DISABLED={value}"
+    raise ConfigurationError(f"DISTCRON_DISABLED must be 1 or 0, not {value!r}.")
 
 
 def _number(value: str, where: str) -> float:
@@ -147,6 +161,12 @@ def _checked_history_size(value: Any) -> int:
     return value
 
 
+def _checked_wait_replicas(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 10:
+        raise ConfigurationError(f"wait_replicas must be a number of replicas from 0 to 10, not {value!r}.")
+    return value
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "redis": _checked_redis,
     "app": _checked_app,
@@ -154,4 +174,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "tz": _checked_tz,
     "lease_ttl": checked_lease_ttl,
     "history_size": _checked_history_size,
+    "wait_replicas": _checked_wait_replicas,
 }

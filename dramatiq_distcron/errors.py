@@ -11,6 +11,7 @@ __all__ = [
     "DistCronError",
     "InvalidCronExpression",
     "NotFoundError",
+    "RunOutstanding",
     "ScheduleError",
     "ServerError",
     "StoreRefused",
@@ -43,6 +44,10 @@ class ConflictError(ConfigurationError):
     """Two settings that exclude each other: names, brokers, middlewares, code bases."""
 
 
+class RunOutstanding(DistCronError):
+    """The schedule lets no run begin before the last one is over, and that one is not."""
+
+
 class NotFoundError(DistCronError, LookupError):
     """A schedule, message or letter of that name or id does not exist."""
 
@@ -65,3 +70,6 @@ class SettlePostponed(MiddlewareError, BrokerConnectionError):
     Both parents are needed: ``MiddlewareError`` lets it out of the hook, ``BrokerConnectionError`` makes the
     worker's own loop repeat the hook instead of acknowledging the message.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)  # type: ignore[no-untyped-call]

@@ -49,6 +49,8 @@ class Lease:
         self.ttl = ttl
         self.term = 0
         self.since = 0
+        #: How often the store's clock was seen to step.
+        self.steps = 0
         self.logger = get_logger(__name__, type(self))
         self._store = store
         self._clock = clock
@@ -124,6 +126,7 @@ class Lease:
         self._offset = earliest
         step = 0.0 if before is None else min(earliest - before, latest - before, key=abs)
         if abs(step) > _STEP:
+            self.steps += 1
             self.logger.warning(
                 "The clock of the store stepped by %+.1f s. No tick is repeated: the cursors stay where they are.",
                 step / 1000,

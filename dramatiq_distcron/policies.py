@@ -89,7 +89,8 @@ class Policy:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Policy:
         """The policy that ``asdict`` gave. Raises ``ConfigurationError`` if a value cannot be used."""
-        return cls(**{name: _STORED.get(name, _CHECKS[name])(value, name) for name, value in data.items()})
+        values: dict[str, Any] = {n: _STORED.get(n, _CHECKS[n])(value, n) for n, value in data.items()}
+        return cls(**values)
 
 
 def checked_policy(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,6 +164,4 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "run_at_start": _flag,
 }
 #: Those that are stored in another form than they are given in.
-_STORED = dict.fromkeys(
-    ("misfire_grace_time", "overlap_timeout", "spread", "expires", "start", "end"), _stored_ms
-)
+_STORED = dict.fromkeys(("misfire_grace_time", "overlap_timeout", "spread", "expires", "start", "end"), _stored_ms)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -37,12 +37,16 @@ class Vetoed(DistCronError):
 
 @dataclass(slots=True)
 class Captured:
-    """A message on its way: ``calls`` puts it into the broker, ``size`` is its length in bytes."""
+    """A message on its way: ``calls`` puts it into the broker, ``size`` is its length in bytes.
+
+    ``outbox`` is the message itself where it cannot be part of the commit and is published after it.
+    """
 
     message: Message[Any]
     context: contextvars.Context = field(default_factory=contextvars.Context)
     calls: list[Sequence[Any]] = field(default_factory=list)
     size: int = 0
+    outbox: bytes = b""
     postponed: list[tuple[Any, ...]] = field(default_factory=list)
 
 
@@ -54,6 +58,8 @@ class Publisher(Protocol):
     def capture(self, message: Message[Any]) -> Captured: ...
 
     def announce(self, captured: Captured) -> None: ...
+
+    def end_call(self, verb: str, queue: str, options: Mapping[str, Any]) -> Sequence[Any]: ...
 
 
 class _Capturing:
@@ -148,6 +154,8 @@ class RedisPublisher(_Capturing):
         # One id for all beats of an app: each start of a crash loop would else leave a heartbeat behind.
         self._copy.broker_id = f"distcron-{app}"
         self._shape: _Shape | None = None
+        self._ending = copy.copy(self._copy)
+        self._ending.broker_id = cast(Any, broker).broker_id
 
     def begin(self) -> None:
         super().begin()
@@ -174,6 +182,17 @@ class RedisPublisher(_Capturing):
             return _Shape.of(message, enqueued, captured.calls)
         except (DistCronError, LookupError, ValueError):
             return None
+
+    def end_call(self, verb: str, queue: str, options: Mapping[str, Any]) -> Sequence[Any]:
+        """The call that acks or nacks (``verb``) a message this process was given from ``queue``."""
+        captured = Captured(Message(queue, "", (), {}, {}))
+        self._local.captured = captured
+        try:
+            # In this process' own name: the message is in the hands of its broker.
+            getattr(self._ending, f"do_{verb}")(queue, options["redis_message_id"])
+        finally:
+            self._local.captured = None
+        return captured.calls[0]
 
     def _record(self, *, args: Sequence[Any], keys: Sequence[Any]) -> None:
         captured = self._current
@@ -273,6 +292,10 @@ class StubPublisher(_Capturing):
         super().__init__(broker)
         self._copy.queues = _CatchingQueues(broker, self)
 
+    def end_call(self, verb: str, queue: str, options: Mapping[str, Any]) -> Sequence[Any]:
+        """Nothing: a stub's consumer acks by itself, and nobody else can have the message."""
+        return ()
+
     def caught(self, queue: str, data: bytes) -> None:
         captured = self._current
         if captured is not None:
@@ -324,6 +347,8 @@ def schedule_message(
     payload = decode_payload(spec.payload)
     args, kwargs = tuple(payload["args"]), payload["kwargs"]
     options = {**payload["options"], "distcron": {"schedule": spec.name, "fire_time": fire_time, "term": term}}
+    if spec.policy.expires is not None:
+        options["expires"] = spec.policy.expires
     if actor is None or type(actor).message_with_options is Actor.message_with_options:
         queue = spec.queue if actor is None else actor.queue_name
         return Message(queue, spec.actor, args, kwargs, options, message_id, now)

@@ -144,8 +144,10 @@ class Spec:
         }
 
 
-def resolve(schedule: Schedule, *, name: str, actor: str, queue: str, tz: str, policy: Policy) -> Spec:
-    """The spec of a schedule given in code, with the app's defaults filled in.
+def resolve(
+    schedule: Schedule, *, name: str, actor: str, queue: str, tz: str, policy: Policy, source: Source = "code"
+) -> Spec:
+    """The spec of a schedule, with the app's defaults filled in.
 
     Raises:
       ConfigurationError: its arguments cannot be encoded by the broker's encoder.
@@ -157,6 +159,7 @@ def resolve(schedule: Schedule, *, name: str, actor: str, queue: str, tz: str, p
         timing=schedule.timing.bind(name, tz),
         policy=policy.overridden(schedule.policy),
         payload=encode_payload(schedule, name),
+        source=source,
     )
 
 

@@ -1,64 +1,36 @@
-"""Working with stored schedules: list, look at, trigger."""
+"""Working with stored schedules: look at them, change them, run one now."""
 
 from __future__ import annotations
 
 import builtins
 import json
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFoundError, ScheduleError, StoreRefused
+from .. import edits
+from ..durations import instant_ms
+from ..errors import ConfigurationError, ConflictError, NotFoundError, RunOutstanding, ScheduleError, StoreRefused
+from ..places import Places
 from ..publishing import schedule_message
-from ..specs import Spec, parse_spec
-from ..store.base import NEVER, Fire, Guard, History, Record, Stored
+from ..specs import NotForUs, Spec, parse_spec, resolve
+from ..store.base import ANY_RUN, NEVER, NO_RUN, REMEMBERED, Edit, Fire, Guard, Record, Stored
 from ..suggestions import did_you_mean
 from ..ticks import ENQUEUED
+from .infos import ScheduleInfo, TickInfo, schedule_info, tick_info
 
 if TYPE_CHECKING:
-    from dramatiq import Broker, Message
+    from dramatiq import Actor, Broker, Message
 
     from ..backends import Backend
+    from ..config import Settings
+    from ..schedules import Schedule
 
-__all__ = ["ScheduleInfo", "Schedules", "TickInfo"]
+__all__ = ["Schedules"]
 
-
-@dataclass(frozen=True)
-class ScheduleInfo:
-    """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``."""
-
-    name: str
-    actor: str
-    queue: str
-    kind: str
-    expression: str
-    timezone: str | None
-    next_fire_time: int | None
-    last_fire_time: int | None
-    last_outcome: str | None
-    paused: bool
-    source: str
-    state: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class TickInfo:
-    """One record of the history: what became of the fire times from ``fire_time`` to ``fire_time_to``."""
-
-    schedule: str
-    fire_time: int
-    fire_time_to: int
-    count: int
-    outcome: str
-    message_id: str | None
-    decided_at: int
-    lateness_ms: int | None
-    term: int
-    holder: str
-    reason: str
-    run: Mapping[str, Any] | None
+#: How many edits are sent at once.
+_BATCH = 100
 
 
 class Schedules:
@@ -66,11 +38,13 @@ class Schedules:
 
     Parameters:
       broker: declares the actors, as far as their code is loaded.
+      settings: the defaults of new schedules.
       backend: opens the store.
     """
 
-    def __init__(self, broker: Broker, backend: Callable[[], Backend]) -> None:
+    def __init__(self, broker: Broker, settings: Settings, backend: Callable[[], Backend]) -> None:
         self._broker = broker
+        self._settings = settings
         self._backend = backend
 
     def list(self) -> builtins.list[ScheduleInfo]:
@@ -78,11 +52,11 @@ class Schedules:
         store = self._backend().store
         stored = sorted(store.scan(), key=lambda one: one.name)
         last = store.last([one.name for one in stored])
-        return [_info(one, last.get(one.name)) for one in stored]
+        return [schedule_info(one, last.get(one.name)) for one in stored]
 
     def get(self, name: str) -> ScheduleInfo:
         """One schedule. Raises ``NotFoundError`` with the nearest name if there is none."""
-        return _info(self._stored(name), self._backend().store.last([name]).get(name))
+        return schedule_info(self._stored(name), self._backend().store.last([name]).get(name))
 
     def history(self, name: str | None = None, *, limit: int = 100) -> builtins.list[TickInfo]:
         """The newest records first, of one schedule or of all. Old ones go by the history's size.
@@ -92,104 +66,229 @@ class Schedules:
         """
         store = self._backend().store
         last = store.last([name] if name is not None else [one.name for one in store.scan()])
-        found = [_tick(name, fields) for name, fields in last.items() if fields.get("open") and fields["outcome"]]
-        found += [_tick(one.schedule, one.fields, one) for one in store.history(name, limit)]
+        found = [tick_info(name, fields) for name, fields in last.items() if fields.get("open") and fields["outcome"]]
+        found += [tick_info(one.schedule, one.fields, one) for one in store.history(name, limit)]
         if not found and name is not None:
             self._stored(name)
         return sorted(found, key=lambda tick: tick.decided_at, reverse=True)[:limit]
+
+    # -- changing them --------------------------------------------------------------------------------------
+
+    def put(self, schedule: Schedule, actor: Actor[Any, Any] | str) -> None:
+        """Adds a schedule, or changes the one of that name; in force at once, without a restart.
+
+        What was due under the old one gets its outcome. The cursor stays where it is unless the times change.
+
+        Parameters:
+          schedule: its ``name=`` is the key; the actor's name unless given.
+          actor: the actor, or its name; a name must be declared here or known from a running process of the app.
+
+        Raises:
+          ConflictError: a schedule of that name is defined in code.
+          ConfigurationError: it cannot be used; nothing was stored.
+          StoreRefused, StoreUnavailable: it may not be stored.
+        """
+        self.put_many([(schedule, actor)])
+
+    def put_many(self, schedules: Iterable[tuple[Schedule, Actor[Any, Any] | str]]) -> None:
+        """As :meth:`put`, for many pairs of schedule and actor. All are checked before the first is stored."""
+        specs = {}
+        for schedule, actor in schedules:
+            spec = self._spec(schedule, actor)
+            if spec.name in specs:
+                raise ConflictError(f"Two of the schedules are named {spec.name!r}. A name stands for one schedule.")
+            specs[spec.name] = spec
+        self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], now))
+
+    def remove(self, name: str) -> None:
+        """Removes a schedule that came by the API.
+
+        Raises:
+          NotFoundError: there is none of that name.
+          ConflictError: it is defined in code, which would bring it back.
+        """
+        self._edit([name], lambda stored, _, now: _remove(self._found(stored, name), now))
+
+    def pause(self, name: str, *, reason: str = "", until: datetime | None = None) -> None:
+        """From now on the schedule's fire times are recorded as ``paused``, and are not made up for later.
+
+        Parameters:
+          until: an aware datetime at which it goes on by itself.
+
+        Raises:
+          NotFoundError: there is none of that name.
+        """
+        end = None if until is None else instant_ms(until, "until")
+        self._edit([name], lambda stored, _, now: _pause(self._found(stored, name), reason, end, now))
+
+    def resume(self, name: str) -> None:
+        """The schedule fires again, from now on. Raises ``NotFoundError`` if there is none of that name."""
+        self._edit([name], lambda stored, _, now: _resume(self._found(stored, name), now))
+
+    def _spec(self, schedule: Schedule, actor: Actor[Any, Any] | str) -> Spec:
+        actor_name = actor if isinstance(actor, str) else actor.actor_name
+        return resolve(
+            schedule,
+            name=schedule.name or actor_name,
+            actor=actor_name,
+            queue=self._queue(actor_name),
+            tz=self._settings.tz,
+            policy=self._settings.policy,
+            source="api",
+        )
+
+    def _queue(self, actor_name: str) -> str:
+        """The queue of an actor, from its code or from what running processes tell."""
+        declared = self._broker.actors.get(actor_name)
+        if declared is not None:
+            return declared.queue_name
+        told: dict[str, str] = {}
+        for one in self._backend().store.instances(keep=REMEMBERED):
+            told.update(one.data.get("actors", {}))
+        if actor_name not in told:
+            known = {*self._broker.actors, *told}
+            raise ConfigurationError(
+                f"No actor {actor_name!r} is declared here or told of by a running beat or worker. "
+                f"{did_you_mean(actor_name, known)}"
+            )
+        return told[actor_name]
+
+    def _edit(self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]) -> None:
+        """Reads the schedules, makes the edits, and does so again for those that changed in between."""
+        store = self._backend().store
+        left = list(names)
+        while left:
+            now = store.now()
+            stored = store.get(left)
+            edits = [edit for name in left if (edit := make(stored.get(name), name, now)) is not None]
+            left = []
+            for start in range(0, len(edits), _BATCH):
+                some = edits[start : start + _BATCH]
+                answers = store.edit(Guard("", 0, now), some) or []
+                left += [edit.name for edit, answer in zip(some, answers, strict=True) if answer == "stale"]
+                _refuse_failed(some, answers)
+
+    def _found(self, stored: Stored | None, name: str) -> Stored:
+        if stored is None:
+            raise self._no_such(name)
+        return stored
+
+    # -- running one now ------------------------------------------------------------------------------------
 
     def trigger(self, name: str) -> Message[Any]:
         """Enqueues the schedule's message now, beside its fire times, which it leaves alone.
 
         Raises:
           NotFoundError: there is no schedule of that name.
+          RunOutstanding: its runs must not overlap, and one is not over.
           ScheduleError: its stored form cannot be used here.
           StoreRefused: the store does not let us; nothing was sent.
           StoreUnavailable: whether it was sent is not known; look at the history.
         """
-        backend = self._backend()
         while True:
-            stored = self._stored(name)
-            spec = parse_spec(stored.spec)
-            now = backend.store.now()
-            message = schedule_message(
-                spec,
-                self._broker.actors.get(spec.actor),
-                message_id=str(uuid.uuid4()),
-                fire_time=now,
-                term=0,
-                now=now,
+            message = self._try_trigger(name)
+            if message is not None:
+                return message
+
+    def _try_trigger(self, name: str) -> Message[Any] | None:
+        """``None``: the schedule changed meanwhile."""
+        backend = self._backend()
+        stored = self._stored(name)
+        spec = parse_spec(stored.spec)
+        now = backend.store.now()
+        actor = self._broker.actors.get(spec.actor)
+        message = schedule_message(spec, actor, message_id=str(uuid.uuid4()), fire_time=now, term=0, now=now)
+        captured = backend.publisher.capture(message)
+        run = {
+            "schedule": name,
+            "queue": spec.queue,
+            "place": Places(backend.store, backend.publisher).of(spec.queue).messages,
+            "fire_time": str(now),
+            "rid": captured.message.options.get("redis_message_id", ""),
+            "state": "queued",
+            "at": str(now),
+        }
+        record = Record(ENQUEUED, now, now, reason="triggered", message_id=message.message_id, lateness=0)
+        run_before = self._run_before(backend, spec)
+        fire = Fire(
+            name, stored.revision, None, NEVER, record, run_before, json.dumps(run), captured.outbox, captured.calls
+        )
+        (answer,) = backend.store.fire(Guard("", 0, now), [fire]) or ["stale"]
+        if answer == "ok":
+            backend.publisher.announce(captured)
+            return captured.message
+        if answer != "stale":
+            raise StoreRefused(f"Schedule {name!r} was not triggered: {answer}")
+        return None
+
+    @staticmethod
+    def _run_before(backend: Backend, spec: Spec) -> str:
+        if spec.policy.overlap == "allow":
+            return ANY_RUN
+        outstanding = backend.store.outstanding(spec.name)
+        if outstanding:
+            raise RunOutstanding(
+                f"Schedule {spec.name!r} was not triggered: with overlap={spec.policy.overlap!r} a run begins when the "
+                f"one before is over, and message {outstanding} is not. Wait for it, or look at it in the history."
             )
-            captured = backend.publisher.capture(message)
-            record = Record(ENQUEUED, now, now, reason="triggered", message_id=message.message_id, lateness=0)
-            fire = Fire(name, stored.revision, None, NEVER, record, calls=captured.calls)
-            (answer,) = backend.store.fire(Guard("", 0, now), [fire]) or ["stale"]
-            if answer == "ok":
-                backend.publisher.announce(captured)
-                return captured.message
-            if answer != "stale":
-                raise StoreRefused(f"Schedule {name!r} was not triggered: {answer}")
+        return NO_RUN
 
     def _stored(self, name: str) -> Stored:
-        store = self._backend().store
-        found = store.get([name]).get(name)
+        found = self._backend().store.get([name]).get(name)
         if found is None:
-            hint = did_you_mean(name, [one.name for one in store.scan()])
-            raise NotFoundError(f"There is no schedule {name!r}. {hint}")
+            raise self._no_such(name)
         return found
 
+    def _no_such(self, name: str) -> NotFoundError:
+        hint = did_you_mean(name, [one.name for one in self._backend().store.scan()])
+        return NotFoundError(f"There is no schedule {name!r}. {hint}")
 
-def _info(stored: Stored, last: Mapping[str, Any] | None) -> ScheduleInfo:
+
+def _put(stored: Stored | None, wanted: Spec, now: int) -> Edit:
+    if stored is None:
+        return edits.add(wanted, now)
+    found = _parsed(stored)
+    if found is not None and found.source == "code" and not found.retired:
+        raise ConflictError(
+            f"Schedule {wanted.name!r} is defined in code, which is the truth for it: change it there, or choose "
+            "another name."
+        )
+    if found is not None and found.retired:
+        return edits.return_(stored, found, wanted, now)
+    if found is None or stored.score is None:
+        return edits.restore(stored, wanted, None, now)
+    return edits.change(stored, found, wanted, now)
+
+
+def _remove(stored: Stored, now: int) -> Edit:
+    found = _parsed(stored)
+    if found is not None and found.source == "code" and not found.retired:
+        raise ConflictError(
+            f"Schedule {stored.name!r} is defined in code, which would bring it back: remove it there, or pause it."
+        )
+    return edits.remove(stored, found, now)
+
+
+def _pause(stored: Stored, reason: str, until: int | None, now: int) -> Edit:
+    return edits.pause(stored, parse_spec(stored.spec), reason, until, now)
+
+
+def _resume(stored: Stored, now: int) -> Edit | None:
+    found = parse_spec(stored.spec)
+    return None if found.paused is None else edits.resume(stored, found, now)
+
+
+def _parsed(stored: Stored) -> Spec | None:
+    """The spec of a stored schedule. ``None``: it cannot be used. Raises ``NotForUs`` if a newer version can."""
     try:
-        spec: Spec | None = parse_spec(stored.spec)
-        reason = ""
-    except ScheduleError as error:
-        spec, reason = None, str(error)
-    return ScheduleInfo(
-        name=stored.name,
-        actor=spec.actor if spec else _guess(stored.spec, "actor"),
-        queue=spec.queue if spec else _guess(stored.spec, "queue"),
-        kind=spec.timing.kind if spec else "",
-        expression=spec.timing.expression if spec else "",
-        timezone=spec.timing.timezone if spec else None,
-        next_fire_time=None if stored.score in (None, NEVER) else stored.score,
-        last_fire_time=int(last["fire_time_to"]) if last else None,
-        last_outcome=last["outcome"] if last else None,
-        paused=False,
-        source=spec.source if spec else _guess(stored.spec, "source"),
-        state=_state(stored, spec),
-        reason=reason,
-    )
+        return parse_spec(stored.spec)
+    except NotForUs:
+        raise
+    except ScheduleError:
+        return None
 
 
-def _state(stored: Stored, spec: Spec | None) -> str:
-    if spec is None:
-        return "disabled"
-    if spec.retired:
-        return "retired"
-    return "finished" if stored.score == NEVER else "active"
-
-
-def _guess(spec: str, field: str) -> str:
-    """A field of a spec that cannot be used, for showing it."""
-    try:
-        return str(json.loads(spec)[field])
-    except (ValueError, KeyError, TypeError):
-        return ""
-
-
-def _tick(name: str, fields: Mapping[str, Any], history: History | None = None) -> TickInfo:
-    return TickInfo(
-        schedule=name,
-        fire_time=int(fields["fire_time"]),
-        fire_time_to=int(fields["fire_time_to"]),
-        count=int(fields["count"]),
-        outcome=fields["outcome"],
-        message_id=fields["message_id"] or None,
-        decided_at=int(fields["decided_at"]),
-        lateness_ms=int(fields["lateness_ms"]) if fields["lateness_ms"] else None,
-        term=int(fields["term"] or 0),
-        holder=fields["holder"],
-        reason=fields["reason"],
-        run=history.run if history else None,
-    )
+def _refuse_failed(some: Sequence[Edit], answers: Sequence[str]) -> None:
+    failed = [f"{edit.name!r}: {answer}" for edit, answer in zip(some, answers, strict=True) if "failed" in answer]
+    if failed:
+        raise StoreRefused(f"The store refused {len(failed)} of {len(some)} schedules. {failed[0]}")

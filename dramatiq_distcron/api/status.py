@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..store.base import REMEMBERED
+
 if TYPE_CHECKING:
     from ..backends import Backend
     from ..store.base import Instance
 
-__all__ = ["REMEMBERED", "Leader", "Status", "read_status"]
-
-
-#: How long a process is listed without a sign of it, in ms.
-REMEMBERED = 60_000
+__all__ = ["Leader", "Status", "read_status"]
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,9 @@ def add_commands(commands: Any) -> None:
         type=duration(checked_lease_ttl),
         help="life of the lease in seconds: how long after a kill a standby takes over (default: DistCron's, 3)",
     )
+    parser.add_argument(
+        "--adopt", action="store_true", help="take over the state of another code base with this app's name"
+    )
     parser.add_argument("--once", action="store_true", help="fire what is due now, then end")
     parser.set_defaults(run=_run, parser=parser)
 
@@ -68,7 +71,8 @@ def _run(args: argparse.Namespace) -> int:
     if not args.skip_logging:
         set_up_logging(args.verbose, args.log_file, args.log_format)
     distcron = load_app(args.broker, args.modules, args.path)
-    beat = Beat(distcron, lease_ttl=args.lease_ttl)
+    owner = args.broker.partition(":")[0]
+    beat = Beat(distcron, owner=owner, adopt=args.adopt, lease_ttl=args.lease_ttl)
     # What is loaded stays: the collector need not walk through it after each thousand ticks.
     gc.collect()
     gc.freeze()

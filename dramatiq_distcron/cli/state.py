@@ -1,4 +1,4 @@
-"""The verbs that look at the stored state, or change it: ``list``, ``history``, ``status``, ``trigger``."""
+"""The verbs that look at the stored schedules, or change them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..backends import broker_at
+from ..durations import utc
 from ..errors import ConfigurationError
 from ..middleware.distcron import DistCron, install
 from .exits import Exit
 from .loading import load_app
 from .output import ago, instant, print_json, print_table
-from .parser import count
+from .parser import count, duration
 
 if TYPE_CHECKING:
-    from ..api.schedules import ScheduleInfo, TickInfo
+    from ..api.infos import RunInfo, ScheduleInfo, TickInfo
 
 __all__ = ["add_commands"]
 
@@ -25,12 +26,26 @@ _DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
 def add_commands(commands: Any) -> None:
     _add(commands, "list", _list, "show the schedules with their next and last fire times")
-    history = _add(commands, "history", _history, "show what became of a schedule's fire times, newest first")
-    history.add_argument("name", metavar="NAME", help="the schedule")
+    following = _add(commands, "next", _next, "show the next fire times of all schedules, in order")
+    following.add_argument("-n", "--limit", type=count, default=10, help="how many (default: 10)")
+    _add_named(commands, "show", _show, "show one schedule with all that is stored of it")
+    history = _add_named(commands, "history", _history, "show what became of a schedule's fire times, newest first")
     history.add_argument("-n", "--limit", type=count, default=20, help="how many records (default: 20)")
     _add(commands, "status", _status, "show who leads, who stands by, and the server")
-    trigger = _add(commands, "trigger", _trigger, "enqueue a schedule's message now, beside its fire times")
-    trigger.add_argument("name", metavar="NAME", help="the schedule")
+    pause = _add_named(commands, "pause", _pause, "let a schedule's fire times pass unfired, until it is resumed")
+    pause.add_argument("--reason", metavar="R", default="", help="why, for the history")
+    pause.add_argument(
+        "--for", metavar="D", dest="duration", type=duration(float), help="end by itself after 90s, 15m, 2h"
+    )
+    _add_named(commands, "resume", _resume, "let a paused schedule fire again, from now on")
+    _add_named(commands, "trigger", _trigger, "enqueue a schedule's message now, beside its fire times")
+    _add_named(commands, "remove", _remove, "remove a schedule that came by the API")
+
+
+def _add_named(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
+    parser = _add(commands, name, run, summary)
+    parser.add_argument("name", metavar="NAME", help="the schedule")
+    return parser
 
 
 def _add(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
@@ -75,7 +90,7 @@ def _list(args: argparse.Namespace) -> int:
                 one.expression,
                 one.timezone or "-",
                 one.actor,
-                one.state,
+                _state_of(one),
                 ago(one.next_fire_time, now),
                 ago(one.last_fire_time, now),
                 one.last_outcome or "-",
@@ -96,6 +111,82 @@ def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
     }
 
 
+def _next(args: argparse.Namespace) -> int:
+    distcron = _open(args)
+    coming = [one for one in distcron.schedules.list() if one.next_fire_time is not None]
+    coming = sorted(coming, key=lambda one: (one.next_fire_time, one.name))[: args.limit]
+    if args.json:
+        print_json(
+            {
+                "next": [
+                    {"schedule": one.name, "fire_time": instant(one.next_fire_time), "paused": one.paused}
+                    for one in coming
+                ]
+            }
+        )
+        return Exit.OK
+    now = distcron.open_backend().store.now()
+    print_table(
+        ["NEXT", "SCHEDULE", "ACTOR", "STATE"],
+        [(ago(one.next_fire_time, now), one.name, one.actor, _state_of(one)) for one in coming],
+    )
+    return Exit.OK
+
+
+def _show(args: argparse.Namespace) -> int:
+    distcron = _open(args)
+    one = distcron.schedules.get(args.name)
+    if args.json:
+        print_json(_schedule_json(one))
+        return Exit.OK
+    now = distcron.open_backend().store.now()
+    rows = {
+        "schedule": one.name,
+        "when": f"{one.expression} ({one.timezone})" if one.timezone else one.expression,
+        "actor": f"{one.actor}, on queue {one.queue!r}",
+        "state": _state_of(one),
+        "defined in": one.source,
+        "next": ago(one.next_fire_time, now),
+        "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}",
+        "reason": one.reason,
+    }
+    for name, value in rows.items():
+        if value:
+            print(f"{name + ':':<12} {value}")
+    return Exit.OK
+
+
+def _state_of(one: ScheduleInfo) -> str:
+    return "paused" if one.paused and one.state == "active" else one.state
+
+
+def _pause(args: argparse.Namespace) -> int:
+    distcron = _open(args)
+    until = None
+    if args.duration is not None:
+        until = utc(distcron.open_backend().store.now() + round(args.duration * 1000))
+    distcron.schedules.pause(args.name, reason=args.reason, until=until)
+    return _say(args, "paused", f"Paused {args.name!r}" + (f" until {until:%Y-%m-%d %H:%M:%S}Z." if until else "."))
+
+
+def _resume(args: argparse.Namespace) -> int:
+    _open(args).schedules.resume(args.name)
+    return _say(args, "resumed", f"Resumed {args.name!r}. What came in the pause is not made up for.")
+
+
+def _remove(args: argparse.Namespace) -> int:
+    _open(args).schedules.remove(args.name)
+    return _say(args, "removed", f"Removed {args.name!r}.")
+
+
+def _say(args: argparse.Namespace, done: str, text: str) -> int:
+    if args.json:
+        print_json({"schedule": args.name, "done": done})
+    else:
+        print(text)
+    return Exit.OK
+
+
 def _history(args: argparse.Namespace) -> int:
     distcron = _open(args)
     ticks = distcron.schedules.history(args.name, limit=args.limit)
@@ -107,13 +198,14 @@ def _history(args: argparse.Namespace) -> int:
         return Exit.OK
     now = distcron.open_backend().store.now()
     print_table(
-        ["FIRE TIME", "COUNT", "OUTCOME", "LATE", "MESSAGE", "REASON"],
+        ["FIRE TIME", "COUNT", "OUTCOME", "LATE", "RUN", "MESSAGE", "REASON"],
         [
             (
                 ago(tick.fire_time, now),
                 tick.count,
                 tick.outcome,
                 "-" if tick.lateness_ms is None else f"{tick.lateness_ms} ms",
+                tick.run.state if tick.run else "-",
                 tick.message_id or "-",
                 tick.reason,
             )
@@ -129,7 +221,12 @@ def _tick_json(tick: TickInfo) -> dict[str, Any]:
         "fire_time": instant(tick.fire_time),
         "fire_time_to": instant(tick.fire_time_to),
         "decided_at": instant(tick.decided_at),
+        "run": tick.run and _run_json(tick.run),
     }
+
+
+def _run_json(run: RunInfo) -> dict[str, Any]:
+    return {**asdict(run), "started_at": instant(run.started_at), "finished_at": instant(run.finished_at)}
 
 
 def _status(args: argparse.Namespace) -> int:

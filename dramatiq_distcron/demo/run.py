@@ -7,11 +7,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, cast
 
-from ..api.status import REMEMBERED
 from ..backends import broker_at
 from ..errors import ServerError, StoreUnavailable
 from ..middleware.distcron import DistCron, install
 from ..server import Server
+from ..store.base import REMEMBERED
 from .processes import Child, beat_command, worker_command
 from .proof import Proof, TickKey, due_ticks, prove
 from .show import Show

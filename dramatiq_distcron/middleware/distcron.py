@@ -16,9 +16,11 @@ from ..config import Settings
 from ..errors import ConfigurationError, ConflictError
 from ..schedules import Schedule, ScheduleHost
 from ..specs import Spec, resolve
+from .presence import Presence
+from .settle import Settle, keep_last
 
 if TYPE_CHECKING:
-    from dramatiq import Actor, Broker
+    from dramatiq import Actor, Broker, Worker
     from typing_extensions import Unpack
 
     from ..config import DistCronOptions
@@ -45,6 +47,8 @@ class DistCron(Middleware, ScheduleHost):
       lease_ttl: life of the lease in seconds or as a ``timedelta``: after this time without a sign of the leader
         a standby takes over (default 3 s).
       history_size: how many records the history keeps (default 10,000).
+      wait_replicas: how many replicas are to have a commit before the next one is made (default 0). Redis replicates
+        asynchronously, and a failover can lose the last writes; this makes that rarer and each commit slower.
       **policies: defaults of every schedule, see :class:`~dramatiq_distcron.policies.PolicyOptions`.
 
     Raises:
@@ -56,11 +60,20 @@ class DistCron(Middleware, ScheduleHost):
         self._declared: dict[str, tuple[Actor[Any, Any], Schedule]] = {}
         self._broker: Broker | None = None
         self._backend: Backend | None = None
+        self.settle = Settle(self.open_backend)
+        self.presence = Presence(self.settle.worker_id, self.open_backend)
         _everywhere.add(self)
 
     @property
     def actor_options(self) -> set[str]:
         return {"periodic"}
+
+    def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
+        """Middlewares may have been added since: the one that ends deliveries must be the last."""
+        self._broker = broker
+        if self.presence not in broker.middleware:
+            broker.add_middleware(self.presence)
+        keep_last(broker, self.settle)
 
     # -- taking schedules in --------------------------------------------------------------------------------
 
@@ -130,7 +143,7 @@ class DistCron(Middleware, ScheduleHost):
     @property
     def schedules(self) -> Schedules:
         """The stored schedules."""
-        return Schedules(self.broker, self.open_backend)
+        return Schedules(self.broker, self.settings, self.open_backend)
 
     def status(self) -> Status:
         """Who is on duty, and which processes there are."""
@@ -164,6 +177,7 @@ def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
     distcron = DistCron(**options)
     distcron._broker = broker
     broker.add_middleware(distcron)
+    broker.add_middleware(distcron.settle)
     return distcron
 
 

@@ -14,18 +14,22 @@ __all__ = [
     "ANY_RUN",
     "NEVER",
     "NO_RUN",
+    "REMEMBERED",
     "Acquired",
     "Answers",
     "DuePage",
     "DueRow",
     "Edit",
+    "Ending",
     "Fire",
     "Guard",
     "Held",
     "History",
     "Instance",
     "Record",
+    "Refused",
     "Renewed",
+    "Started",
     "Store",
     "Stored",
 ]
@@ -33,6 +37,8 @@ __all__ = [
 #: The cursor of a schedule that has no further fire time: after every date, and exact as a float. Such a
 #: schedule keeps its place, so that there are as many cursors as schedules and a lost cursor is seen by counting.
 NEVER: Final = 9_000_000_000_000_000
+#: How long a process that tells nothing of itself is believed to be there, in ms.
+REMEMBERED: Final = 60_000
 #: The outstanding run does not matter to this tick (overlap ``allow``).
 ANY_RUN: Final = "*"
 #: The tick was decided on the fact that no run is outstanding.
@@ -74,12 +80,17 @@ class Guard:
 
 
 class DueRow(NamedTuple):
-    """A schedule whose cursor is due. ``revision`` is that of its spec (``""``: it was not stored by us)."""
+    """A schedule whose cursor is due. ``revision`` is that of its spec (``""``: it was not stored by us).
+
+    ``outstanding`` is the message of the run that holds it up, if any, and ``enqueued`` the fire time of its last tick
+    that got a message.
+    """
 
     name: str
     score: int
     revision: int | str
     outstanding: str
+    enqueued: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,44 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """A worker took up a tick's message: in which state its run was, and when it was enqueued; UTC ms.
+
+    ``previous`` is the fire time of the schedule's tick before it that got a message.
+    """
+
+    before: str
+    enqueued_at: int
+    now: int
+    previous: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """This delivery may not run: it is a copy, or ``holder`` is at it."""
+
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What becomes of a tick's run when a delivery of its message ends.
+
+    ``goes_on``: with a message of ``place`` and ``redis_id`` (a retry), else it is over. ``call`` acks the delivered
+    message; without, that is somebody else's work.
+    """
+
+    message_id: str
+    state: str
+    error: str = ""
+    goes_on: bool = False
+    place: str = ""
+    redis_id: str = ""
+    attempt: int = 0
+    call: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
     """The heartbeat of one beat or worker process."""
 
@@ -155,8 +204,7 @@ class Instance:
     data: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(NamedTuple):
     """One record of the history and, if a message was sent, how its run ended."""
 
     schedule: str
@@ -180,6 +228,8 @@ class Store(Protocol):
 
     def release(self, holder: str) -> bool: ...
 
+    def claim_owner(self, owner: str, *, adopt: bool) -> str: ...
+
     def leader(self) -> tuple[str, int, int] | None: ...
 
     # Ticks.
@@ -188,6 +238,26 @@ class Store(Protocol):
     def fire(self, guard: Guard, fires: Sequence[Fire]) -> list[str] | None: ...
 
     def start_fire(self, guard: Guard, fires: Sequence[Fire]) -> Answers: ...
+
+    def queue_length(self, place: str) -> int: ...
+
+    # Runs.
+    def start_run(self, message_id: str, worker: str) -> Started | None: ...
+
+    def claim_run(self, message_id: str, worker: str, attempt: int) -> Started | Refused: ...
+
+    def settle(self, ending: Ending) -> str: ...
+
+    def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None: ...
+
+    def sweep_runs(self, guard: Guard, cursor: str, count: int) -> tuple[str, int] | None: ...
+
+    def outstanding(self, name: str) -> str: ...
+
+    # Messages that are committed and not yet in their broker.
+    def outbox(self, limit: int) -> list[tuple[str, bytes]]: ...
+
+    def published(self, message_id: str) -> None: ...
 
     # Schedules.
     def edit(self, guard: Guard, edits: Sequence[Edit]) -> list[str] | None: ...

@@ -214,7 +214,7 @@ def test_after_enqueue_is_told_of_what_was_fired_and_of_nothing_else(redis_broke
     redis_broker.client.set(f"{redis_broker.namespace}:broken", "not a list")
     beat = beat_module.Beat(distcron)
     beat.lease.acquire()
-    beat.scheduler.take_office()
+    beat.office.take()
     report = beat.scheduler.pass_once(beat.lease.now() + 1000)
     assert (report.enqueued, report.failed) == (1, 1)
     assert told == ["good"]
@@ -247,7 +247,7 @@ def test_a_restart_fires_what_was_missed_by_policy(redis_broker: RedisBroker) ->
     dramatiq.actor(lambda: None, actor_name="job", broker=redis_broker, periodic=list(schedules.values()))
     first = beat_module.Beat(distcron)
     first.lease.acquire()
-    first.scheduler.take_office()
+    first.office.take()
     first.lease.release()
     second = beat_module.Beat(distcron)
     second.lease.acquire()

@@ -1,7 +1,8 @@
 """The only place that talks to Redis."""
 
-from .connection import Connection, masked, refuse_url
+from .connection import Connection
 from .keys import Keys
+from .replies import is_passing, masked, refuse_url
 from .store import RedisStore
 
-__all__ = ["Connection", "Keys", "RedisStore", "masked", "refuse_url"]
+__all__ = ["Connection", "Keys", "RedisStore", "is_passing", "masked", "refuse_url"]

@@ -1,12 +1,12 @@
 -- Adds, changes or removes schedules: the spec, its cursor and the record of what was due under the old spec are
 -- written together, and only if nothing changed since they were read.
--- KEYS: lease, schedules, revisions, due, last, ticks, wake, outstanding, revision
+-- KEYS: lease, schedules, schedules.revisions, due, last, ticks, wake, outstanding, revision, last.enqueued
 -- ARGV: holder ('' asks for no lease), term, now, history cap, number of edits, edits
 -- edit: name, spec it was made on ('' for none), score it was made on ('' for none), new spec without its opening
 --       brace ('' removes), new score, outcome ('' for no record), first fire time, last fire time, count, reason
 -- Returns {'lost'} or {'done', answer, ...}; an answer is 'ok', 'stale' or 'failed ...'.
 local LEASE, SCHEDULES, REVISIONS, DUE, LAST = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local TICKS, WAKE, OUTSTANDING, REVISION = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local TICKS, WAKE, OUTSTANDING, REVISION, ENQUEUED = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local HOLDER, TERM, NOW, CAP = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 if HOLDER ~= '' and redis.call('get', LEASE) ~= HOLDER then
@@ -69,6 +69,7 @@ local function commit(e)
     close_open_run(e.name)
     drop_score(DUE, e.name)
     drop_field(OUTSTANDING, e.name)
+    drop_field(ENQUEUED, e.name)
     drop_field(REVISIONS, e.name)
     drop_field(SCHEDULES, e.name)
   else

@@ -1,7 +1,7 @@
 -- Fires ticks: for each entry the schedule's cursor moves, the outcome is recorded and the message is in its
 -- queue, or none of the three. Every entry is compared with what the decision was made on, so that the second
 -- time a script is sent it does nothing.
--- KEYS: namespace, lease, schedules.revisions, due, last, ticks, runs, outstanding, outbox
+-- KEYS: namespace, lease, schedules.revisions, due, last, last.enqueued, ticks, runs, outstanding, outbox
 -- ARGV[1]: JSON [holder ('' asks for no lease), term, now, history cap, entry..., entry...], one flat list, because
 --        a table for each entry costs more than the entry. All scalars are strings; a number as an argument of a
 --        call, or as outbox message, is the index of the ARGV that holds it.
@@ -11,7 +11,7 @@
 -- Returns {'lost'} or {'done', index of entry, answer, ...} for the entries that are not in order:
 -- 'stale' or 'failed ...'.
 local NAMESPACE, LEASE, REVISIONS, DUE, LAST = {KEYS[1]}, KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local TICKS, RUNS, OUTSTANDING, OUTBOX = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local ENQUEUED, TICKS, RUNS, OUTSTANDING, OUTBOX = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 
 local given = cjson.decode(ARGV[1])
 local HOLDER, TERM, NOW, CAP = given[1], given[2], given[3], given[4]
@@ -52,12 +52,13 @@ local function read_state(entries)
   local revisions = redis.call('hmget', REVISIONS, unpack(names))
   local outstanding = redis.call('hmget', OUTSTANDING, unpack(names))
   local last = redis.call('hmget', LAST, unpack(names))
+  local enqueued = redis.call('hmget', ENQUEUED, unpack(names))
   for i, name in ipairs(names) do
     local before = opened(last[i] or nil)
     states[name] = {
       name = name, score = scores[i], revision = revisions[i] or '', outstanding = outstanding[i] or '',
-      last = before, old_score = scores[i], old_outstanding = outstanding[i] or '', old_last = before,
-      moved = false, broken = false,
+      last = before, enqueued = enqueued[i], moved = false, broken = false,
+      old_score = scores[i], old_outstanding = outstanding[i] or '', old_last = before, old_enqueued = enqueued[i],
     }
   end
   return states
@@ -99,14 +100,19 @@ local function remember(e, s)
   return nil, open and not longer and append_open(TICKS, CAP, s.name, before)
 end
 
+-- Runs to be written: message id, text, ...
+local runs = {}
+
 local function move(e, s)
   local id, ended = remember(e, s)
   if given[e + SCORE] ~= '*' then
     s.score = given[e + NEW_SCORE]
+    if given[e + MESSAGE] ~= '' then
+      s.enqueued = given[e + FIRST]
+    end
   end
   if given[e + RUN] ~= '' then
-    redis.call('hset', RUNS, given[e + MESSAGE], given[e + RUN])
-    noted('hdel', RUNS, given[e + MESSAGE])
+    runs[#runs + 1], runs[#runs + 2] = given[e + MESSAGE], given[e + RUN]
     if given[e + RUN_BEFORE] ~= '*' then
       s.outstanding = given[e + MESSAGE]
     end
@@ -119,13 +125,16 @@ local function move(e, s)
 end
 
 local function write_moved(moved)
-  local last, due = {}, {}
+  local last, due, enqueued = {}, {}, {}
   for _, s in ipairs(moved) do
     if s.last then
       last[#last + 1], last[#last + 2] = s.name, as_text(s.last)
     end
     if s.score then
       due[#due + 1], due[#due + 2] = s.score, s.name
+    end
+    if s.enqueued ~= s.old_enqueued then
+      enqueued[#enqueued + 1], enqueued[#enqueued + 2] = s.name, s.enqueued
     end
     if s.outstanding ~= s.old_outstanding then
       redis.call('hset', OUTSTANDING, s.name, s.outstanding)
@@ -134,12 +143,23 @@ local function write_moved(moved)
   if #last > 0 then
     redis.call('hset', LAST, unpack(last))
   end
+  if #enqueued > 0 then
+    redis.call('hset', ENQUEUED, unpack(enqueued))
+  end
   if #due > 0 then
     redis.call('zadd', DUE, unpack(due))
+  end
+  if #runs > 0 then
+    redis.call('hset', RUNS, unpack(runs))
   end
 end
 
 local function put_back(s)
+  if s.enqueued then
+    pcall(redis.call, 'hset', ENQUEUED, s.name, s.enqueued)
+  else
+    pcall(redis.call, 'hdel', ENQUEUED, s.name)
+  end
   if s.last then
     pcall(redis.call, 'hset', LAST, s.name, as_text(s.last))
   else
@@ -189,8 +209,8 @@ end
 local entries = starts_of_entries()
 local states = read_state(entries)
 local answers, accepted, moved = {}, {}, {}
--- By entry: the ids of its records, and what `last` and `outstanding` were before it.
-local ids, ended, last_before, outstanding_before = {}, {}, {}, {}
+-- By entry: the ids of its records, and what was there before it.
+local ids, ended, last_before, outstanding_before, enqueued_before = {}, {}, {}, {}, {}
 
 -- Ours first: everything that can be refused is refused before a message is in its queue.
 local refused = atomically(function()
@@ -204,7 +224,7 @@ local refused = atomically(function()
         moved[#moved + 1] = s
       end
       accepted[#accepted + 1] = i
-      last_before[i], outstanding_before[i] = s.last, s.outstanding
+      last_before[i], outstanding_before[i], enqueued_before[i] = s.last, s.outstanding, s.enqueued
       ids[i], ended[i] = move(e, s)
     end
   end
@@ -213,8 +233,11 @@ local refused = atomically(function()
   end
 end)
 if refused then
+  for i = 1, #runs, 2 do
+    pcall(redis.call, 'hdel', RUNS, runs[i])
+  end
   for _, s in ipairs(moved) do
-    s.last, s.score, s.outstanding = s.old_last, s.old_score, s.old_outstanding
+    s.last, s.score, s.outstanding, s.enqueued = s.old_last, s.old_score, s.old_outstanding, s.old_enqueued
     put_back(s)
   end
   -- Also for those after the one that was refused: they were not tried.
@@ -237,7 +260,7 @@ for _, i in ipairs(accepted) do
       answers[i] = 'failed ' .. failure
       take_back(e, ids[i], ended[i])
       s.broken = true
-      s.last, s.outstanding = last_before[i], outstanding_before[i]
+      s.last, s.outstanding, s.enqueued = last_before[i], outstanding_before[i], enqueued_before[i]
       s.score = given[e + SCORE] ~= '*' and given[e + SCORE] or s.score
       put_back(s)
     end

@@ -24,6 +24,7 @@ class Keys:
         self.revision = self.prefix + "revision"
         self.due = self.prefix + "due"
         self.last = self.prefix + "last"
+        self.enqueued = self.prefix + "last.enqueued"
         self.ticks = self.prefix + "ticks"
         self.runs = self.prefix + "runs"
         self.outstanding = self.prefix + "outstanding"
@@ -39,11 +40,12 @@ class Keys:
 
     def types(self) -> dict[str, str]:
         """What each key holds."""
-        strings = (self.lease, self.term, self.since, self.revision)
+        strings = (self.owner, self.lease, self.term, self.since, self.revision)
         hashes = (
             self.schedules,
             self.revisions,
             self.last,
+            self.enqueued,
             self.runs,
             self.outstanding,
             self.outbox,
@@ -71,7 +73,16 @@ class Keys:
 
 _COMMANDS: dict[str, list[tuple[str, ...]]] = {
     "string": [("get",), ("mget",), ("set", "x"), ("pexpire", "1"), ("pttl",), ("del",)],
-    "hash": [("hget", "x"), ("hset", "x", "x"), ("hdel", "x"), ("hmget", "x"), ("hgetall",), ("hscan", "0"), ("hlen",)],
+    "hash": [
+        ("hget", "x"),
+        ("hexists", "x"),
+        ("hset", "x", "x"),
+        ("hdel", "x"),
+        ("hmget", "x"),
+        ("hgetall",),
+        ("hscan", "0"),
+        ("hlen",),
+    ],
     "zset": [
         ("zscore", "x"),
         ("zmscore", "x"),

@@ -20,10 +20,15 @@ _PARTS = {
     "read_due": (),
     "rights": (),
     "heartbeat": (),
+    "start_run": (),
+    "claim_run": (),
     "edit": ("journal", "history"),
+    "probe_run": ("journal", "runs"),
+    "sweep_runs": ("journal", "runs"),
 }
 _EMBEDDING = {
     "fire": ("journal", "history"),
+    "settle": ("journal", "runs"),
     "dry_run": (),
 }
 
@@ -51,7 +56,12 @@ class Scripts:
     rights: Script
     heartbeat: Script
     edit: Script
+    start_run: Script
+    claim_run: Script
+    probe_run: Script
+    sweep_runs: Script
     fire: Script
+    settle: Script
     dry_run: Script
 
     def __init__(self, client: redis.Redis, dispatch: str = "") -> None:

@@ -1,0 +1,134 @@
+"""What is shown of schedules, ticks and runs, as records of their own: the stored forms may change, these not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ScheduleError
+from ..specs import Spec, parse_spec
+from ..store.base import NEVER, History, Stored
+
+__all__ = ["RunInfo", "ScheduleInfo", "TickInfo", "schedule_info", "tick_info"]
+
+
+@dataclass(frozen=True)
+class ScheduleInfo:
+    """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``."""
+
+    name: str
+    actor: str
+    queue: str
+    kind: str
+    expression: str
+    timezone: str | None
+    next_fire_time: int | None
+    last_fire_time: int | None
+    last_outcome: str | None
+    paused: bool
+    source: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """How the run of a tick's message stands: ``queued``, ``running``, ``retrying``, ``succeeded``, ``dead`` or
+    ``dropped``; UTC ms."""
+
+    state: str
+    started_at: int | None
+    finished_at: int | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class TickInfo:
+    """One record of the history: what became of the fire times from ``fire_time`` to ``fire_time_to``."""
+
+    schedule: str
+    fire_time: int
+    fire_time_to: int
+    count: int
+    outcome: str
+    message_id: str | None
+    decided_at: int
+    lateness_ms: int | None
+    term: int
+    holder: str
+    reason: str
+    run: RunInfo | None
+
+
+def schedule_info(stored: Stored, last: Mapping[str, Any] | None) -> ScheduleInfo:
+    try:
+        spec: Spec | None = parse_spec(stored.spec)
+        reason = ""
+    except ScheduleError as error:
+        spec, reason = None, str(error)
+    return ScheduleInfo(
+        name=stored.name,
+        actor=spec.actor if spec else _guess(stored.spec, "actor"),
+        queue=spec.queue if spec else _guess(stored.spec, "queue"),
+        kind=spec.timing.kind if spec else "",
+        expression=spec.timing.expression if spec else "",
+        timezone=spec.timing.timezone if spec else None,
+        next_fire_time=_next_fire_time(stored, spec),
+        last_fire_time=int(last["fire_time_to"]) if last else None,
+        last_outcome=last["outcome"] if last else None,
+        paused=spec is not None and spec.paused is not None,
+        source=spec.source if spec else _guess(stored.spec, "source"),
+        state=_state(stored, spec),
+        reason=reason,
+    )
+
+
+def _next_fire_time(stored: Stored, spec: Spec | None) -> int | None:
+    if stored.score is None or stored.score == NEVER:
+        return None
+    return spec.fire_time_of(stored.score) if spec else stored.score
+
+
+def _state(stored: Stored, spec: Spec | None) -> str:
+    if spec is None:
+        return "disabled"
+    if spec.retired:
+        return "retired"
+    return "finished" if stored.score == NEVER else "active"
+
+
+def _guess(spec: str, field: str) -> str:
+    """A field of a spec that cannot be used, for showing it."""
+    try:
+        return str(json.loads(spec)[field])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def tick_info(name: str, fields: Mapping[str, Any], history: History | None = None) -> TickInfo:
+    return TickInfo(
+        schedule=name,
+        fire_time=int(fields["fire_time"]),
+        fire_time_to=int(fields["fire_time_to"]),
+        count=int(fields["count"]),
+        outcome=fields["outcome"],
+        message_id=fields["message_id"] or None,
+        decided_at=int(fields["decided_at"]),
+        lateness_ms=int(fields["lateness_ms"]) if fields["lateness_ms"] else None,
+        term=int(fields["term"] or 0),
+        holder=fields["holder"],
+        reason=fields["reason"],
+        run=_run(history.run) if history and history.run else None,
+    )
+
+
+def _run(fields: Mapping[str, str]) -> RunInfo:
+    started, finished = fields.get("started_at"), fields.get("finished_at")
+    return RunInfo(
+        state=fields["state"],
+        started_at=int(started) if started else None,
+        finished_at=int(finished) if finished else None,
+        error=fields.get("error") or None,
+    )

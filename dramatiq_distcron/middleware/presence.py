@@ -1,0 +1,89 @@
+"""A worker process tells that it is there, and what it can run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dramatiq.middleware import Middleware
+
+from ..errors import DistCronError
+from ..logs import get_logger
+from ..store.base import REMEMBERED, Instance
+from ..version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dramatiq import Broker, Worker
+
+    from ..backends import Backend
+
+__all__ = ["Presence", "about_process"]
+
+#: How often, in seconds.
+_EACH = 15.0
+
+
+def about_process(broker: Broker, role: str, started_at: int | None, last_pass_at: int | None = None) -> dict[str, Any]:
+    """What a process tells of itself. Times are UTC ms of the store's clock."""
+    return {
+        "role": role,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "version": VERSION,
+        "started_at": started_at,
+        "last_pass_at": last_pass_at,
+        "actors": {name: actor.queue_name for name, actor in sorted(broker.actors.items())},
+    }
+
+
+class Presence(Middleware):
+    """Publishes the worker among the app's instances for as long as it runs.
+
+    Parameters:
+      holder: its id.
+      backend: opens the store.
+    """
+
+    def __init__(self, holder: str, backend: Callable[[], Backend]) -> None:
+        self.logger = get_logger(__name__, type(self))
+        self._holder = holder
+        self._backend = backend
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._started_at: int | None = None
+
+    def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._run, args=(broker,), name="distcron-presence", daemon=True)
+        self._thread.start()
+
+    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            self._backend().store.forget(self._holder)
+        except DistCronError as error:
+            self.logger.debug("The worker could not be taken off the list, so it fades: %s", error)
+
+    def _run(self, broker: Broker) -> None:
+        while True:
+            try:
+                self._tell(broker)
+            except DistCronError as error:
+                self.logger.debug("The worker could not tell that it is there: %s", error)
+            except Exception:
+                self.logger.exception("Telling that the worker is there failed unexpectedly; it goes on.")
+            if self._stopped.wait(_EACH):
+                return
+
+    def _tell(self, broker: Broker) -> None:
+        store = self._backend().store
+        if self._started_at is None:
+            self._started_at = store.now()
+        about = about_process(broker, "worker", self._started_at)
+        store.heartbeat(Instance(self._holder, about), keep=REMEMBERED)

@@ -1,0 +1,106 @@
+"""Taking office: the stored schedules are made to agree with the code of the one who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .logs import get_logger
+from .reconcile import Plan, plan
+from .store.base import Guard
+
+if TYPE_CHECKING:
+    from .lease import Lease, Progress
+    from .specs import Spec
+    from .store.base import Store
+
+__all__ = ["Office"]
+
+#: How many edits are sent at once.
+_BATCH = 100
+#: How often it is tried anew because schedules were edited meanwhile.
+_ATTEMPTS = 5
+#: The share of the code's schedules that may be retired at once without a word of warning.
+_LOUD = 0.5
+
+
+class Office:
+    """Parameters:
+    store: where the schedules are.
+    lease: ours; every write is guarded by it.
+    code: the schedules defined in code, by name.
+    progress: told of each step.
+    """
+
+    def __init__(self, store: Store, lease: Lease, code: Mapping[str, Spec], progress: Progress) -> None:
+        self.logger = get_logger(__name__, type(self))
+        self._store = store
+        self._lease = lease
+        self._code = code
+        self._progress = progress
+
+    def take(self) -> Plan | None:
+        """Makes the stored schedules agree with the code. ``None``: the lease was lost meanwhile.
+
+        Raises:
+          StoreUnavailable, StoreRefused: it must be done again before a pass.
+        """
+        made, answers = self._reconcile()
+        for _ in range(_ATTEMPTS):
+            if answers is None or "stale" not in answers:
+                break
+            # Somebody edited a schedule between our reading and our writing.
+            made, answers = self._reconcile()
+        if answers is None:
+            self._lease.lost()
+            return None
+        self._tell(made, answers)
+        return made
+
+    def _reconcile(self) -> tuple[Plan, list[str] | None]:
+        now = self._lease.now()
+        made = plan(self._code, self._store.scan(), now, self._last_decided)
+        return made, self._apply(made, now)
+
+    def _last_decided(self, name: str) -> int | None:
+        last = self._store.last([name]).get(name)
+        return int(last["fire_time_to"]) if last else None
+
+    def _apply(self, made: Plan, now: int) -> list[str] | None:
+        answers: list[str] = []
+        for start in range(0, len(made.edits), _BATCH):
+            guard = Guard(self._lease.holder, self._lease.term, now)
+            some = self._store.edit(guard, made.edits[start : start + _BATCH])
+            if some is None:
+                return None
+            answers += some
+            self._progress.made()
+        return answers
+
+    def _tell(self, made: Plan, answers: list[str]) -> None:
+        for edit, answer in zip(made.edits, answers, strict=True):
+            if answer != "ok":
+                self.logger.error("Schedule %r could not be stored: %s", edit.name, answer)
+        for what, names in made.names.items():
+            self.logger.info("Schedules %s: %s", what, _listed(names))
+        retired = made.names.get("retired", [])
+        if len(retired) > made.code_schedules * _LOUD:
+            self.logger.error(
+                "%d of the %d schedules defined in code are retired at once, because this beat's code does not know "
+                "them: %s. Is a module not imported, or is another code base at work here? They keep their cursors "
+                "for a day and come back with a beat that knows them.",
+                len(retired),
+                made.code_schedules,
+                _listed(retired),
+            )
+        for name in made.names.get("healed", []):
+            self.logger.error(
+                "Schedule %r: its cursor was more than a day ahead, because the store's clock had jumped forward. It "
+                "was set to the next fire time from now.",
+                name,
+            )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:10])
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"

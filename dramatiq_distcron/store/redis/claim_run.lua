@@ -1,0 +1,29 @@
+-- A worker of a broker that may deliver copies asks whether it may run a tick's message. The run's entry is the ticket:
+-- it is there as long as the run is outstanding, and no longer.
+-- KEYS: runs, instances
+-- ARGV: message id, worker, attempt, how long a silent worker is believed to live in ms
+-- Returns {'copy'}, {'busy', worker that has it} or {'run', state before, when it was enqueued, now,
+-- fire time enqueued before it or ''}.
+local text = redis.call('hget', KEYS[1], ARGV[1])
+if not text then
+  return {'copy'}
+end
+local time = redis.call('time')
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+local run = cjson.decode(text)
+local before = run.state
+
+-- A copy of an earlier attempt, whose retry is on its way.
+if before == 'retrying' and tonumber(ARGV[3]) < tonumber(run.attempt or 0) then
+  return {'copy'}
+end
+if before == 'running' then
+  local seen = redis.call('zscore', KEYS[2], run.worker)
+  if seen and now - seen <= tonumber(ARGV[4]) then
+    return {'busy', run.worker}
+  end
+end
+run.state, run.worker = 'running', ARGV[2]
+run.started_at = run.started_at or now
+redis.call('hset', KEYS[1], ARGV[1], cjson.encode(run))
+return {'run', before, run.at, now, run.previous or ''}

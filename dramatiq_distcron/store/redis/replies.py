@@ -1,0 +1,81 @@
+"""What redis-py gives back, in our terms: errors, texts, addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from redis.exceptions import AuthorizationError, RedisClusterException
+
+from ...errors import ConfigurationError, StoreRefused, StoreUnavailable
+
+__all__ = ["is_passing", "mapped_errors", "masked", "raw", "refuse_url", "text"]
+
+#: Answers that say "not now" though they come as plain errors.
+_PASSING = (
+    "BUSY", "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "OOM", "MISCONF"
+)  # fmt: skip
+
+
+@contextmanager
+def mapped_errors(where: str) -> Iterator[None]:
+    """Turns redis-py's errors into ours.
+
+    Raises:
+      StoreUnavailable: nobody knows whether the command was carried out, or it can be tried again later.
+      StoreRefused: the server said no and will say so again.
+    """
+    try:
+        yield
+    except (redis.AuthenticationError, AuthorizationError) as error:
+        raise StoreRefused(f"Redis at {where} does not let us in: {error}") from error
+    except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, RedisClusterException, OSError) as error:
+        raise StoreUnavailable(f"Redis at {where} does not answer: {_plain(error)}") from error
+    except redis.ResponseError as error:
+        if is_passing(str(error)):
+            raise StoreUnavailable(f"Redis at {where} cannot serve us now: {error}") from error
+        raise StoreRefused(f"Redis at {where} refused: {error}") from error
+
+
+def masked(url: str) -> str:
+    """``url`` without its password, however malformed it is."""
+    if "@" not in url:
+        return url
+    scheme, colon, rest = url.partition(":")
+    who = rest.rpartition("@")[0].lstrip("/").partition(":")[0]
+    return f"{scheme}{colon}//{who}:***@{rest.rpartition('@')[2]}" if colon else "***"
+
+
+def refuse_url(url: str) -> None:
+    """Raises ``ConfigurationError`` if ``url`` is not that of a Redis."""
+    try:
+        redis.ConnectionPool.from_url(url)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{masked(url)!r} is not the URL of a Redis, such as 'redis://127.0.0.1:6379/0', "
+            f"'rediss://user:password@host:6380/0' or 'unix:///path?db=0': {error}"
+        ) from None
+
+
+def _plain(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def text(value: bytes | str | int | None) -> str:
+    """A reply as text; nothing is the empty string."""
+    if value is None:
+        return ""
+    # Bytes that are no text must come back as they were: they are compared.
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def raw(value: str) -> bytes:
+    """The bytes that ``text`` made a text of."""
+    return value.encode("utf-8", "surrogateescape")
+
+
+def is_passing(answer: str) -> bool:
+    """Whether an error's text says that it will pass: out of memory, read-only, busy."""
+    words = answer[:200].replace("-", " ").split()
+    return any(word in _PASSING for word in words)

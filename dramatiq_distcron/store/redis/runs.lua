@@ -1,0 +1,30 @@
+-- Shared by the scripts that end runs. A run is in `runs` from the tick's commit until it is over, by the id of its
+-- message; its end is a record in the stream of the history, and frees the schedule if that waits for it.
+
+-- Ends the run of a message. Returns whether somebody may wait for that.
+local function end_run(keys, cap, message_id, run, state, err, now)
+  drop_field(keys.runs, message_id)
+  local id = redis.call('xadd', keys.ticks, 'MAXLEN', '~', cap, '*',
+    'run', message_id, 'schedule', run.schedule, 'fire_time', run.fire_time, 'state', state,
+    'started_at', run.started_at or '', 'finished_at', now, 'error', err)
+  noted('xdel', keys.ticks, id)
+  if redis.call('hget', keys.outstanding, run.schedule) ~= message_id then
+    return false
+  end
+  drop_field(keys.outstanding, run.schedule)
+  return true
+end
+
+-- The message lies in the hash of its queue from its enqueue until it is acked, wherever it is meanwhile.
+local function is_there(run)
+  return run.place == '' or redis.call('hexists', run.place, run.rid) == 1
+end
+
+local function now_ms()
+  local time = redis.call('time')
+  return string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+end
+
+local function wake_up(wake, why)
+  pcall(redis.call, 'xadd', wake, 'MAXLEN', 1, '*', 'why', why)
+end

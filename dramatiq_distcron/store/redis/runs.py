@@ -1,0 +1,93 @@
+"""What becomes of a tick's message at the workers."""
+
+from __future__ import annotations
+
+import json
+
+from ..base import REMEMBERED, Ending, Guard, Refused, Started
+from .replies import raw, text
+from .verbs import Verbs
+
+__all__ = ["RunVerbs"]
+
+
+class RunVerbs(Verbs):
+    """The runs of ticks, from being taken up to their end."""
+
+    def start_run(self, message_id: str, worker: str) -> Started | None:
+        """A worker takes up a tick's message. ``None``: no run of that message is known."""
+        with self._errors():
+            reply = self._scripts.start_run(keys=[self.keys.runs], args=[message_id, worker])
+        if not reply:
+            return None
+        before, at, now, previous = reply
+        return Started(text(before), int(at), int(now), int(previous) if previous else None)
+
+    def claim_run(self, message_id: str, worker: str, attempt: int) -> Started | Refused:
+        """A worker asks whether it may run a tick's message, where the broker may deliver copies."""
+        with self._errors():
+            reply = self._scripts.claim_run(
+                keys=[self.keys.runs, self.keys.instances], args=[message_id, worker, attempt, REMEMBERED]
+            )
+        verdict, *rest = reply
+        if text(verdict) != "run":
+            return Refused(text(rest[0]) if rest else "")
+        before, at, now, previous = rest
+        return Started(text(before), int(at), int(now), int(previous) if previous else None)
+
+    def settle(self, ending: Ending) -> str:
+        """Records the end of a delivery and acks it, or neither.
+
+        Returns ``settled``, ``acked`` (no run was known), ``lost`` (the message is not this worker's any more) or
+        ``failed ...``; in the last two nothing was changed.
+        """
+        k = self.keys
+        verdict = "goes on" if ending.goes_on else "over"
+        given = [
+            ending.message_id, verdict, ending.state, ending.error, str(self._history_size), ending.place,
+            ending.redis_id, str(ending.attempt),
+        ]  # fmt: skip
+        with self._errors():
+            reply = self._scripts.settle(
+                keys=[k.namespace, k.runs, k.outstanding, k.ticks, k.wake], args=[json.dumps(given), *ending.call]
+            )
+        return text(reply[0])
+
+    def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
+        """Ends a run that is not there any more. ``there`` or ``dropped``; ``None``: the lease is lost."""
+        k = self.keys
+        with self._errors():
+            reply = self._scripts.probe_run(
+                keys=[k.lease, k.runs, k.outstanding, k.ticks, k.wake],
+                args=[guard.holder, raw(name), message_id, "" if longest is None else longest, self._history_size],
+            )
+        answer = text(reply[0])
+        return None if answer == "lost" else answer
+
+    def sweep_runs(self, guard: Guard, cursor: str, count: int) -> tuple[str, int] | None:
+        """Looks at some runs and ends those that are not there any more: the next cursor, and how many."""
+        k = self.keys
+        with self._errors():
+            reply = self._scripts.sweep_runs(
+                keys=[k.lease, k.runs, k.outstanding, k.ticks, k.wake],
+                args=[guard.holder, cursor, count, self._history_size],
+            )
+        return None if text(reply[0]) == "lost" else (text(reply[0]), int(reply[1]))
+
+    def outstanding(self, name: str) -> str:
+        """The message of the run that holds the schedule up; ``""``: there is none."""
+        with self._errors():
+            return text(self._client.hget(self.keys.outstanding, raw(name)))
+
+    # -- the outbox -----------------------------------------------------------------------------------------
+
+    def outbox(self, limit: int) -> list[tuple[str, bytes]]:
+        """Some of the messages that are committed and not known to be in their broker."""
+        with self._errors():
+            _, found = self._client.hscan(self.keys.outbox, 0, count=limit)
+        return [(text(message_id), data) for message_id, data in found.items()]
+
+    def published(self, message_id: str) -> None:
+        """The message is in its broker."""
+        with self._errors():
+            self._client.hdel(self.keys.outbox, message_id)

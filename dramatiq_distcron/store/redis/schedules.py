@@ -1,0 +1,131 @@
+"""The stored schedules and their history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..base import Edit, Guard, History, Stored
+from .replies import raw, text
+from .verbs import CHUNK, Verbs, answers_of, chunks
+
+__all__ = ["ScheduleVerbs"]
+
+
+class ScheduleVerbs(Verbs):
+    """Reading and editing schedules."""
+
+    def edit(self, guard: Guard, edits: Sequence[Edit]) -> list[str] | None:
+        """Applies ``edits`` one by one. ``None``: the guard's holder does not have the lease."""
+        k = self.keys
+        args: list[Any] = [guard.holder, guard.term, guard.now, self._history_size, len(edits)]
+        for edit in edits:
+            args += _edit_args(edit)
+        with self._errors():
+            reply = self._scripts.edit(
+                keys=[
+                    k.lease,
+                    k.schedules,
+                    k.revisions,
+                    k.due,
+                    k.last,
+                    k.ticks,
+                    k.wake,
+                    k.outstanding,
+                    k.revision,
+                    k.enqueued,
+                ],
+                args=args,
+            )
+        return answers_of(reply)
+
+    def get(self, names: Iterable[str]) -> dict[str, Stored]:
+        found: dict[str, Stored] = {}
+        for chunk in chunks(list(names)):
+            with self._errors():
+                specs = self._client.hmget(self.keys.schedules, [raw(name) for name in chunk])
+            for stored in self._stored({raw(n): s for n, s in zip(chunk, specs, strict=True) if s is not None}):
+                found[stored.name] = stored
+        return found
+
+    def scan(self) -> Iterator[Stored]:
+        """Every stored schedule, in no order; one that is changed meanwhile may come in either form."""
+        cursor = 0
+        seen: set[str] = set()
+        while True:
+            with self._errors():
+                cursor, specs = self._client.hscan(self.keys.schedules, cursor, count=CHUNK)
+            yield from self._stored({name: spec for name, spec in specs.items() if text(name) not in seen})
+            seen.update(text(name) for name in specs)
+            if cursor == 0:
+                return
+
+    def _stored(self, specs: Mapping[Any, Any]) -> list[Stored]:
+        """The specs with their cursors and revisions, which may be newer: a commit compares them all."""
+        names = list(specs)
+        if not names:
+            return []
+        with self._errors():
+            scores = self._client.zmscore(self.keys.due, names)
+            revisions = self._client.hmget(self.keys.revisions, names)
+        return [
+            Stored(text(name), text(specs[name]), _score(score), int(revision) if revision else "")
+            for name, score, revision in zip(names, scores, revisions, strict=True)
+        ]
+
+    def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """The last outcome of each schedule that has one."""
+        found: dict[str, Mapping[str, str]] = {}
+        for chunk in chunks(list(names)):
+            with self._errors():
+                values = self._client.hmget(self.keys.last, [raw(name) for name in chunk])
+            found.update({n: json.loads(v) for n, v in zip(chunk, values, strict=True) if v is not None})
+        return found
+
+    def history(self, name: str | None, limit: int) -> list[History]:
+        """The newest ``limit`` records, newest first, of one schedule or of all, with how their runs stand."""
+        found: list[History] = []
+        ends: dict[str, Mapping[str, str]] = {}
+        newest = "+"
+        while len(found) < limit:
+            with self._errors():
+                entries = self._client.xrevrange(self.keys.ticks, max=newest, count=CHUNK)
+            for _, entry in entries:
+                fields = {text(key): text(value) for key, value in entry.items()}
+                if "run" in fields:
+                    ends[fields["run"]] = fields
+                elif name is None or fields["schedule"] == name:
+                    found.append(History(fields["schedule"], fields, ends.get(fields["message_id"])))
+            if len(entries) < CHUNK:
+                break
+            newest = "(" + text(entries[-1][0])
+        return self._with_open_runs(found[:limit])
+
+    def _with_open_runs(self, records: list[History]) -> list[History]:
+        """Fills in the runs that are not over."""
+        open_ids = [one.fields["message_id"] for one in records if one.fields["message_id"] and one.run is None]
+        runs: dict[str, Mapping[str, str]] = {}
+        for chunk in chunks(open_ids):
+            with self._errors():
+                values = self._client.hmget(self.keys.runs, chunk)
+            runs.update({i: json.loads(v) for i, v in zip(chunk, values, strict=True) if v is not None})
+        return [one._replace(run=one.run or runs.get(one.fields["message_id"])) for one in records]
+
+
+def _edit_args(edit: Edit) -> list[Any]:
+    before, record = edit.before, edit.record
+    args: list[Any] = [
+        raw(edit.name),
+        raw(before.spec) if before else "",
+        "" if before is None or before.score is None else before.score,
+        "" if edit.spec is None else json.dumps(edit.spec, separators=(",", ":"))[1:],
+        edit.score,
+    ]
+    if record is None:
+        return [*args, "", "", "", "", ""]
+    return [*args, record.outcome, record.fire_time, record.fire_time_to, record.count, record.reason]
+
+
+def _score(score: float | None) -> int | None:
+    return None if score is None else int(score)

@@ -1,0 +1,115 @@
+"""Waking others, telling of oneself, and whether everything fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import StoreRefused
+from ..base import Instance
+from .replies import text
+from .verbs import Verbs
+
+__all__ = ["Touched", "WatchVerbs"]
+
+
+@dataclass(frozen=True)
+class Touched:
+    """One command of Dramatiq's script: its key, that key's type now, and ``yes``/``no``/``unknown``: allowed?"""
+
+    command: str
+    key: str
+    kind: str
+    allowed: str
+
+
+class WatchVerbs(Verbs):
+    """What is neither a tick's nor a schedule's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._waiter: Any = None
+        self._woken = "$"
+
+    # -- does it fit? ---------------------------------------------------------------------------------------
+
+    def dry_run(self, call: Sequence[Any]) -> list[Touched]:
+        """What Dramatiq's script would do with ``call``, without doing it."""
+        with self._errors():
+            reply = self._scripts.dry_run(keys=[self.keys.namespace], args=call)
+        return [Touched(*(text(part) for part in entry[:4])) for entry in reply]
+
+    def refused_commands(self) -> list[str]:
+        """Our own commands that this user may not send; empty where the server cannot tell (before Redis 7.0)."""
+        args: list[Any] = []
+        for command in self.keys.commands():
+            args += [command[0], len(command) - 1, *command[1:]]
+        with self._errors():
+            return [text(refused) for refused in self._scripts.rights(keys=[self.keys.lease], args=args)]
+
+    def wrong_types(self) -> list[str]:
+        """Those of our keys that hold something else than they should."""
+        with self._errors():
+            return [
+                f"{key} is a {text(found)}, not a {kind}"
+                for key, kind in self.keys.types().items()
+                if (found := self._client.type(key)) not in (b"none", kind.encode())
+            ]
+
+    # -- waking and watching --------------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> bool:
+        """Blocks until a schedule was edited or the leader left, for ``seconds`` at most."""
+        if self._waiter is None:
+            # It must outlast the block, unlike every other command of ours.
+            self._waiter = self._connection.client(seconds + 5)
+        with self._errors():
+            if self._woken == "$":
+                self._woken = self._newest_wake()
+            reply: Any = self._waiter.xread({self.keys.wake: self._woken}, block=max(1, int(seconds * 1000)))
+        if not reply:
+            return False
+        self._woken = text(reply[0][1][-1][0])
+        return True
+
+    def wake(self) -> None:
+        """Wakes everybody who waits."""
+        with self._errors():
+            self._client.xadd(self.keys.wake, {"why": "asked"}, maxlen=1, approximate=False)
+
+    def _newest_wake(self) -> str:
+        newest = self._waiter.xrevrange(self.keys.wake, count=1)
+        return text(newest[0][0]) if newest else "0-0"
+
+    def heartbeat(self, instance: Instance, *, keep: int) -> None:
+        """Publishes a process and drops those not heard of for ``keep`` ms."""
+        k = self.keys
+        data = json.dumps(dict(instance.data))
+        with self._errors():
+            self._scripts.heartbeat(keys=[k.instances, k.instances_data], args=[instance.holder, data, keep])
+
+    def forget(self, holder: str) -> None:
+        """Takes a process that ends off the list."""
+        with self._errors():
+            self._client.zrem(self.keys.instances, holder)
+            self._client.hdel(self.keys.instances_data, holder)
+
+    def instances(self, *, keep: int) -> list[Instance]:
+        """The processes heard of within the last ``keep`` ms."""
+        since = self.now() - keep
+        with self._errors():
+            holders = self._client.zrangebyscore(self.keys.instances, since, "+inf")
+            data = self._client.hmget(self.keys.instances_data, holders) if holders else []
+        return [Instance(text(h), json.loads(d)) for h, d in zip(holders, data, strict=True) if d is not None]
+
+    def server(self) -> Mapping[str, Any]:
+        """What kind of server it is; only what we may ask for."""
+        try:
+            with self._errors():
+                info = self._client.info("server")
+        except StoreRefused:
+            return {}
+        name = "valkey" if "valkey_version" in info else "redis"
+        return {"server": name, "version": info.get("valkey_version", info.get("redis_version"))}
