@@ -198,9 +198,9 @@ class Beat:
         if owner != self._owner:
             raise ConflictError(
                 f"The schedules of app {app!r} in {self.backend.where} are those of the code base {owner!r}, and this "
-                f"is {self._owner!r}. Two code bases under one name would retire each other's schedules. Give one of them "
-                "another name with DistCron(app=...); if it is the same app under a new module name, take over with "
-                "--adopt."
+                f"is {self._owner!r}. Two code bases under one name would retire each other's schedules. Give one of "
+                "them another name with DistCron(app=...); if it is the same app under a new module name, take over "
+                "with --adopt."
             )
 
     def _try_to_lead(self) -> float:

@@ -135,6 +135,7 @@ def _is_hooked(broker: Broker, hook: str) -> bool:
     return not ours or any(
         getattr(type(middleware), hook, None) is not plain or hook in vars(middleware)
         for middleware in broker.middleware
+        if not getattr(middleware, "listens_in_workers_only", False)
     )
 
 

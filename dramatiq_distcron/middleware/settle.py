@@ -50,6 +50,9 @@ class Settle(Middleware):
       backend: opens the store and the publisher of the broker.
     """
 
+    #: A beat need not ask it about what it enqueues.
+    listens_in_workers_only = True
+
     def __init__(self, backend: Callable[[], Backend]) -> None:
         self.logger = get_logger(__name__, type(self))
         self.worker_id = uuid.uuid4().hex
