@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import uuid
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from .publishing import RedisPublisher
 from .scheduler import PassReport, Scheduler
 from .store.base import REMEMBERED, Acquired, Instance, Renewed
 from .store.redis import RedisStore
+from .trouble import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ class Beat:
         self.office = Office(self.backend.store, self.lease, self.specs, self._progress)
         self.scheduler = self._make_scheduler()
         self._keeper = Keeper(self.lease, self._progress, self._renewed)
-        self._trouble = _Trouble(self.backend.where)
+        self._trouble = Trouble(self.backend.where, self._clock, self.logger)
         self._watcher = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
         self._wake = threading.Event()
         _refuse_queue_lengths(self.specs, self.backend)
@@ -281,6 +281,8 @@ class Beat:
 
     def _renewed(self, renewed: Renewed | None) -> None:
         """Called by the keeper's thread."""
+        if renewed is not None and renewed.schedules is not None:
+            self.office.seen = renewed.schedules
         if renewed is None:
             self._wake.set()
         elif (
@@ -315,6 +317,7 @@ class Beat:
         if now < self._next_heartbeat:
             return
         self._next_heartbeat = now + _HEARTBEAT
+        self.office.look()
         about = about_process(self._distcron.broker, role, self._started_at, self._last_pass_at)
         self.backend.store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
 
@@ -325,33 +328,3 @@ def _refuse_queue_lengths(specs: Mapping[str, Spec], backend: Backend) -> None:
         raise ConflictError(
             f"max_queue_length needs a Redis broker, whose queues can be measured; it is set for {', '.join(limited)}."
         )
-
-
-class _Trouble:
-    """A store that is away: told at once, then seldom; asked again soon, then every two seconds."""
-
-    def __init__(self, where: str) -> None:
-        self.logger = get_logger(__name__, Beat)
-        self._where = where
-        self._clock = SystemClock()
-        self._since: float | None = None
-        self._next_word = 0.0
-        self._silence = 5.0
-        self._pause = 0.1
-
-    def wait_after(self, error: DistCronError) -> float:
-        """Tells of the error if it is time to, and returns how many seconds to wait."""
-        now = self._clock.monotonic()
-        if self._since is None:
-            self._since, self._silence, self._next_word, self._pause = now, 5.0, now, 0.1
-        if now >= self._next_word:
-            self.logger.error("%s. Nothing is enqueued meanwhile; trying again.", str(error).rstrip("."))
-            self._next_word = now + self._silence
-            self._silence = min(self._silence * 2, 300.0)
-        self._pause = min(self._pause * 2, 2.0)
-        return self._pause * random.uniform(0.5, 1.0)
-
-    def over(self) -> None:
-        if self._since is not None:
-            self.logger.info("%s is back after %.1f s.", self._where, self._clock.monotonic() - self._since)
-            self._since = None

@@ -38,6 +38,12 @@ class Office:
         self._lease = lease
         self._code = code
         self._progress = progress
+        #: How many schedules there were when that was looked at last.
+        self.seen = 0
+
+    def look(self) -> None:
+        """Remembers how many schedules there are: a standby that takes over an emptied store must know what it held."""
+        self.seen = max(self._store.count(), len(self._code))
 
     def take(self) -> Plan | None:
         """Makes the stored schedules agree with the code. ``None``: the lease was lost meanwhile.
@@ -55,7 +61,16 @@ class Office:
             self._lease.lost()
             return None
         self._tell(made, answers)
+        if made.stored == 0 and self.seen > len(self._code):
+            self._tell_loss(self.seen - len(self._code))
+        self.seen = max(made.stored, len(self._code))
         return made
+
+    def _tell_loss(self, lost: int) -> None:
+        """The store was emptied: the code's schedules are back, those that came by the API are gone."""
+        text = f"The store was emptied: {lost} schedules that came by the API are lost, with all cursors and history."
+        self.logger.error("%s The app must put them again.", text)
+        self._store.notice(text)
 
     def _reconcile(self) -> tuple[Plan, list[str] | None]:
         now = self._lease.now()

@@ -30,6 +30,7 @@ class Plan:
 
     edits: list[Edit] = field(default_factory=list)
     names: dict[str, list[str]] = field(default_factory=dict)
+    stored: int = 0
     code_schedules: int = 0
 
     def do(self, what: str, edit: Edit) -> None:
@@ -46,6 +47,7 @@ def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: 
     made = Plan()
     missing = dict(code)
     for before in stored:
+        made.stored += 1
         wanted = missing.pop(before.name, None)
         if wanted is None and _is_settled(before, now):
             continue

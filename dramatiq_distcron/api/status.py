@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..durations import iso
 from ..store.base import REMEMBERED
 
 if TYPE_CHECKING:
@@ -43,7 +44,11 @@ def read_status(backend: Backend) -> Status:
     return Status(
         leader=Leader(*leader) if leader else None,
         instances=sorted(instances, key=lambda one: str(one.get("started_at"))),
-        redis={"url": backend.where, **store.server()},
+        redis={
+            "url": backend.where,
+            **store.server(),
+            "notices": [f"{iso(at)} {text}" for at, text in store.notices()],
+        },
     )
 
 

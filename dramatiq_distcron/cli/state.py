@@ -262,7 +262,9 @@ def _status(args: argparse.Namespace) -> int:
             for one in status.instances
         ],
     )
-    print("Redis: " + ", ".join(f"{key} {value}" for key, value in status.redis.items()))
+    print("Redis: " + ", ".join(f"{key} {value}" for key, value in status.redis.items() if key != "notices"))
+    for notice in status.redis["notices"]:
+        print(f"Notice: {notice}")
     return Exit.OK
 
 

@@ -31,6 +31,7 @@ class Keys:
         self.outbox = self.prefix + "outbox"
         self.instances = self.prefix + "instances"
         self.instances_data = self.prefix + "instances.data"
+        self.notices = self.prefix + "notices"
         self.wake = self.prefix + "wake"
 
     @property
@@ -55,7 +56,7 @@ class Keys:
             **dict.fromkeys(strings, "string"),
             **dict.fromkeys(hashes, "hash"),
             **dict.fromkeys((self.due, self.instances), "zset"),
-            **dict.fromkeys((self.ticks, self.wake), "stream"),
+            **dict.fromkeys((self.ticks, self.wake, self.notices), "stream"),
         }
 
     def commands(self) -> list[tuple[str, ...]]:

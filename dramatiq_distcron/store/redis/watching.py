@@ -104,6 +104,22 @@ class WatchVerbs(Verbs):
             data = self._client.hmget(self.keys.instances_data, holders) if holders else []
         return [Instance(text(h), json.loads(d)) for h, d in zip(holders, data, strict=True) if d is not None]
 
+    def count(self) -> int:
+        """How many schedules are stored."""
+        with self._errors():
+            return int(self._client.hlen(self.keys.schedules))
+
+    def notice(self, text_: str) -> None:
+        """Keeps a word for whoever asks for the status."""
+        with self._errors():
+            self._client.xadd(self.keys.notices, {"at": self.now(), "text": text_}, maxlen=10, approximate=False)
+
+    def notices(self) -> list[tuple[int, str]]:
+        """The latest words: UTC ms and text, newest first."""
+        with self._errors():
+            found = self._client.xrevrange(self.keys.notices, count=10)
+        return [(int(fields[b"at"]), text(fields[b"text"])) for _, fields in found]
+
     def server(self) -> Mapping[str, Any]:
         """What kind of server it is; only what we may ask for."""
         try:

@@ -1,0 +1,142 @@
+"""What the verbs in memory share: the state, its lock, its clock."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base import Guard, Record
+
+__all__ = ["Verbs", "record_fields"]
+
+
+@dataclass
+class State:
+    owner: str | None = None
+    lease: str | None = None
+    lease_until: int = 0
+    term: int = 0
+    since: int = 0
+    revision: int = 0
+    schedules: dict[str, str] = field(default_factory=dict)
+    revisions: dict[str, int] = field(default_factory=dict)
+    due: dict[str, int] = field(default_factory=dict)
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)
+    enqueued: dict[str, int] = field(default_factory=dict)
+    outstanding: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, dict[str, str]] = field(default_factory=dict)
+    outbox: dict[str, bytes] = field(default_factory=dict)
+    notices: list[tuple[int, str]] = field(default_factory=list)
+    instances: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+
+
+class Verbs:
+    """All state of one app in memory. Thread-safe: one verb is one atomic step.
+
+    Parameters:
+      now: the store's clock in ms.
+      dispatch: carries out one call that was captured, as the script of a Redis broker would, and says how many
+        messages it took from the worker that acks.
+      is_there: whether a message (place, id) is in the broker; without, every one is.
+      length: how many messages wait on a queue.
+      history_size: how many records the history keeps.
+    """
+
+    where = "memory"
+
+    def __init__(
+        self,
+        now: Callable[[], int],
+        dispatch: Callable[[Sequence[Any]], int | None] | None = None,
+        *,
+        is_there: Callable[[str, str], bool] = lambda place, redis_id: True,
+        length: Callable[[str], int] = lambda queue: 0,
+        history_size: int = 10_000,
+    ) -> None:
+        self._now = now
+        self._dispatch = dispatch
+        self._is_there = is_there
+        self._length = length
+        self._state = State()
+        self._ticks: deque[dict[str, str]] = deque(maxlen=history_size)
+        self._appended = 0
+        self._woken = threading.Condition(threading.RLock())
+        self._wakes = self._seen = 0
+
+    def now(self) -> int:
+        """The store's clock in ms."""
+        return self._now()
+
+    @contextmanager
+    def running_on(self, now: Callable[[], int]) -> Iterator[None]:
+        """Goes by another clock for a while, and has no leader at its beginning and end."""
+        before, self._now = self._now, now
+        self._state.lease = None
+        try:
+            yield
+        finally:
+            self._now = before
+            self._state.lease = None
+
+    @property
+    def appended(self) -> int:
+        """How many records were ever appended to the history."""
+        return self._appended
+
+    def records_since(self, appended: int) -> list[Mapping[str, str]]:
+        """The records after the first ``appended`` ones, and the open ones, as far as they are kept."""
+        with self._woken:
+            count = min(self._appended - appended, len(self._ticks))
+            closed = list(self._ticks)[len(self._ticks) - count :]
+            return closed + [{"schedule": name, **last} for name, last in self._state.last.items() if last["open"]]
+
+    def _holds(self, holder: str, now: int) -> bool:
+        return self._state.lease == holder and self._state.lease_until > now
+
+    def _admits(self, guard: Guard) -> bool:
+        return guard.holder == "" or self._holds(guard.holder, self._now())
+
+    def _wake(self) -> None:
+        self._wakes += 1
+        self._woken.notify_all()
+
+    def _remember(self, guard: Guard, name: str, record: Record, *, closed: bool, by_hand: bool = False) -> None:
+        if by_hand:
+            # No fire time was decided: the last decided one stays what it is.
+            self._append(name, record_fields(guard, record))
+            return
+        fields = {**record_fields(guard, record), "open": not closed}
+        before = self._state.last.get(name)
+        if before and before["open"]:
+            if not closed and (before["outcome"], before["reason"]) == (record.outcome, record.reason):
+                before["count"] = str(int(before["count"]) + record.count)
+                before["fire_time_to"] = fields["fire_time_to"]
+                before["decided_at"] = fields["decided_at"]
+                return
+            self._append(name, before)
+        if closed:
+            self._append(name, fields)
+        self._state.last[name] = fields
+
+    def _append(self, name: str, fields: Mapping[str, Any]) -> None:
+        self._appended += 1
+        self._ticks.append({"schedule": name, **{key: value for key, value in fields.items() if key != "open"}})
+
+
+def record_fields(guard: Guard, record: Record) -> dict[str, Any]:
+    return {
+        "fire_time": str(record.fire_time),
+        "fire_time_to": str(record.fire_time_to),
+        "count": str(record.count),
+        "outcome": record.outcome,
+        "message_id": record.message_id,
+        "decided_at": str(guard.now),
+        "lateness_ms": "" if record.lateness is None else str(record.lateness),
+        "term": str(guard.term),
+        "holder": guard.holder,
+        "reason": record.reason,
+    }

@@ -1,0 +1,121 @@
+"""What becomes of a tick's message at the workers, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..base import REMEMBERED, Ending, Guard, Refused, Started
+from .base import Verbs
+
+__all__ = ["RunVerbs"]
+
+
+class RunVerbs(Verbs):
+    """The runs of ticks, from being taken up to their end."""
+
+    def start_run(self, message_id: str, worker: str) -> Started | None:
+        """A worker takes up a tick's message. ``None``: no run of that message is known."""
+        with self._woken:
+            run = self._state.runs.get(message_id)
+            if run is None:
+                return None
+            now, before = self._now(), run["state"]
+            run.update(state="running", worker=worker)
+            run.setdefault("started_at", str(now))
+            previous = run.get("previous")
+            return Started(before, int(run["at"]), now, int(previous) if previous else None)
+
+    def claim_run(self, message_id: str, worker: str, attempt: int) -> Started | Refused:
+        """A worker asks whether it may run a tick's message, where the broker may deliver copies."""
+        with self._woken:
+            run = self._state.runs.get(message_id)
+            if run is None or (run["state"] == "retrying" and attempt < int(run.get("attempt", 0))):
+                return Refused()
+            if run["state"] == "running":
+                seen, _ = self._state.instances.get(run["worker"], (None, {}))
+                if seen is not None and self._now() - seen <= REMEMBERED:
+                    return Refused(run["worker"])
+            started = self.start_run(message_id, worker)
+            assert started is not None
+            return started
+
+    def settle(self, ending: Ending) -> str:
+        """Records the end of a delivery and acks it, or neither: as the store on Redis."""
+        with self._woken:
+            if ending.call:
+                try:
+                    taken = self._dispatch(ending.call) if self._dispatch else 0
+                except Exception as error:
+                    return f"failed {error}"
+                if not taken:
+                    return "lost"
+            run = self._state.runs.get(ending.message_id)
+            if run is None:
+                return "acked"
+            if ending.goes_on:
+                run.update(place=ending.place, rid=ending.redis_id, attempt=str(ending.attempt))
+                run["state"] = ending.state or run["state"]
+            else:
+                self._end_run(ending.message_id, run, ending.state, ending.error)
+            return "settled"
+
+    def outbox(self, limit: int) -> list[tuple[str, bytes]]:
+        """Some of the messages that are committed and not known to be in their broker."""
+        with self._woken:
+            return list(self._state.outbox.items())[:limit]
+
+    def published(self, message_id: str) -> None:
+        """The message is in its broker."""
+        with self._woken:
+            self._state.outbox.pop(message_id, None)
+
+    def _end_run(self, message_id: str, run: Mapping[str, str], state: str, error: str) -> None:
+        del self._state.runs[message_id]
+        self._appended += 1
+        self._ticks.append(
+            {
+                "run": message_id,
+                "schedule": run["schedule"],
+                "fire_time": run["fire_time"],
+                "state": state,
+                "started_at": run.get("started_at", ""),
+                "finished_at": str(self._now()),
+                "error": error,
+            }
+        )
+        if self._state.outstanding.get(run["schedule"]) == message_id:
+            del self._state.outstanding[run["schedule"]]
+            self._wake()
+
+    def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
+        """Ends a run that is not there any more. ``there`` or ``dropped``; ``None``: the lease is lost."""
+        with self._woken:
+            if not self._admits(guard):
+                return None
+            run = self._state.runs.get(message_id)
+            if run is None:
+                if self._state.outstanding.get(name) == message_id:
+                    del self._state.outstanding[name]
+                return "dropped"
+            if not self._is_there(run["place"], run["rid"]):
+                self._end_run(message_id, run, "dropped", "its message is gone")
+                return "dropped"
+            if longest is not None and self._now() - int(run["at"]) > longest:
+                self._end_run(message_id, run, "dropped", "overlap_timeout")
+                return "dropped"
+            return "there"
+
+    def sweep_runs(self, guard: Guard, cursor: str, count: int) -> tuple[str, int] | None:
+        """Ends all runs that are not there any more: the next cursor, and how many."""
+        with self._woken:
+            if not self._admits(guard):
+                return None
+            gone = [(i, run) for i, run in self._state.runs.items() if not self._is_there(run["place"], run["rid"])]
+            for message_id, run in gone:
+                self._end_run(message_id, run, "dropped", "its message is gone")
+            return "0", len(gone)
+
+    def outstanding(self, name: str) -> str:
+        """The message of the run that holds the schedule up; ``""``: there is none."""
+        with self._woken:
+            return self._state.outstanding.get(name, "")
