@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -88,23 +89,25 @@ def test_a_pass_that_is_stuck_loses_the_lease_and_a_standby_takes_over(
 ) -> None:
     monkeypatch.setattr(beat_module, "_PATIENCE", 0.5)
     monkeypatch.setattr(beat_module, "_PATIENCE_LEASES", 0)
-    stuck: list[int] = []
+    stuck, freed = threading.Event(), threading.Event()
 
     class Stuck(Middleware):
         def before_enqueue(self, broker: Any, message: Any, delay: Any) -> None:
-            if not stuck:
-                stuck.append(1)
-                time.sleep(4)
+            if not stuck.is_set():
+                stuck.set()
+                freed.wait(60)
 
     redis_broker.add_middleware(Stuck())
     distcron = declare(redis_broker, 1)
     start_beat(distcron, 600)
     start_beat(distcron, 600)
     wait_until(lambda: len(per_tick(distcron)) >= 3, "ticks of the other beat")
-    assert stuck
-    time.sleep(2)
-    assert_gapless(distcron, per_tick(distcron))
+    assert stuck.is_set()
     assert len({tick.holder for tick in distcron.schedules.history()}) == 1
+    seen = len(per_tick(distcron))
+    freed.set()
+    wait_until(lambda: len(per_tick(distcron)) >= seen + 2, "ticks after the stuck one woke")
+    assert_gapless(distcron, per_tick(distcron))
 
 
 def test_a_clean_stop_hands_over_at_once(redis_broker: RedisBroker, start_beat: Start) -> None:
