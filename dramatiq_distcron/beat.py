@@ -212,6 +212,8 @@ class Beat:
             self._standing_by_for = None
             return 0
         if self._standing_by_for != reply.holder:
+            if self._standing_by_for is None:
+                self.office.compare()
             self._standing_by_for = reply.holder
             self.logger.info("Standing by: %s leads.", reply.holder)
         self._beat_heart("standby")
@@ -267,11 +269,13 @@ class Beat:
         if self._started_at is None:
             # The store was never there, so there is nothing to give back.
             return
+        led = self.lease.trusted
         try:
             self.lease.release()
             self.backend.store.forget(self.holder)
             # Others look around once and find nothing to do; our own watcher ends.
             self.backend.store.wake()
+            self.logger.info("Stopped; %s.", "the lease is given back" if led else "another beat may lead")
         except DistCronError as error:
             self.logger.warning("The lease could not be given back, so it ends by itself: %s", error)
         if self._watcher.is_alive():

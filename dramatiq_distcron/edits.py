@@ -46,9 +46,11 @@ def change(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
 
 
 def retire(before: Stored, found: Spec, now: int) -> Edit:
-    """The leader's code does not know it: it rests, and its cursor is kept."""
-    cursor = next_score(found, now) if before.score is None else before.score
-    return Edit(before.name, before, replace(found, retired=Retired(now, cursor)).to_json(), NEVER)
+    """The leader's code does not know it: what was due is recorded, and it rests with its cursor behind that."""
+    cursor = now if before.score is None else before.score
+    retired = Retired(now, _anew(found, found, cursor, now))
+    record = _undecided(found, cursor, now, "retired")
+    return Edit(before.name, before, replace(found, retired=retired).to_json(), NEVER, record)
 
 
 def rest(before: Stored, found: Spec) -> Edit:

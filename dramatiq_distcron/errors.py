@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dramatiq.errors import BrokerConnectionError
+from typing import TYPE_CHECKING
+
+from dramatiq import errors as dramatiq_errors
 from dramatiq.middleware import MiddlewareError
 
 __all__ = [
@@ -17,6 +19,12 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
 ]
+
+if TYPE_CHECKING:
+    from dramatiq.errors import BrokerConnectionError
+else:
+    # Its name in Dramatiq 2.0 was ConnectionError, and 2.1 warns of that one.
+    BrokerConnectionError = getattr(dramatiq_errors, "BrokerConnectionError", None) or dramatiq_errors.ConnectionError
 
 
 class DistCronError(Exception):

@@ -167,7 +167,7 @@ class Keeper(threading.Thread):
         self._progress = progress
         self._renewed = renewed
         self._stopped = threading.Event()
-        self._complained = False
+        self._complained = self._failing = False
         self._turns = 0
 
     def run(self) -> None:
@@ -193,8 +193,11 @@ class Keeper(threading.Thread):
             self._turns += 1
             self._renewed(self._lease.renew(count=self._turns % _COUNT_EACH == 1))
         except DistCronError as error:
-            self.logger.warning("The lease could not be renewed: %s", error)
+            if not self._failing:
+                self.logger.warning("The lease could not be renewed; it is tried again until it ends: %s", error)
+            self._failing = True
             return self._lease.ttl / 10_000
+        self._failing = False
         return self._lease.ttl / 3000
 
     def _complain(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .logs import get_logger
+from .logs import get_logger, listed
 from .reconcile import Plan, plan
 from .store.base import Guard
 
@@ -44,6 +45,17 @@ class Office:
     def look(self) -> None:
         """Remembers how many schedules there are: a standby that takes over an emptied store must know what it held."""
         self.seen = max(self._store.count(), len(self._code))
+
+    def compare(self) -> None:
+        """Warns of what this code would retire if it led: a standby may be the only one that was set up wrongly."""
+        made = plan(self._code, self._store.scan(), self._lease.now(), lambda name: None)
+        unknown = made.names.get("retired", [])
+        if unknown:
+            self.logger.warning(
+                "Stored and not in the code of this beat: %s. If it leads, they are retired and do not fire. Is a "
+                "module missing on its command line, or is it of another version?",
+                listed(unknown),
+            )
 
     def take(self) -> Plan | None:
         """Makes the stored schedules agree with the code. ``None``: the lease was lost meanwhile.
@@ -97,7 +109,8 @@ class Office:
             if answer != "ok":
                 self.logger.error("Schedule %r could not be stored: %s", edit.name, answer)
         for what, names in made.names.items():
-            self.logger.info("Schedules %s: %s", what, _listed(names))
+            loudly = what in ("retired", "left alone")
+            self.logger.log(logging.WARNING if loudly else logging.INFO, "Schedules %s: %s", what, listed(names))
         retired = made.names.get("retired", [])
         if len(retired) > made.code_schedules * _LOUD:
             self.logger.error(
@@ -106,7 +119,7 @@ class Office:
                 "for a day and come back with a beat that knows them.",
                 len(retired),
                 made.code_schedules,
-                _listed(retired),
+                listed(retired),
             )
         for name in made.names.get("healed", []):
             self.logger.error(
@@ -114,8 +127,3 @@ class Office:
                 "was set to the next fire time from now.",
                 name,
             )
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(sorted(names)[:10])
-    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"

@@ -22,8 +22,9 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.encoder import JSONEncoder
 from dramatiq.middleware import Middleware, MiddlewareError
 
+from .arguments import decode_payload
 from .errors import ConflictError, DistCronError
-from .specs import Spec, decode_payload
+from .specs import Spec
 
 __all__ = ["Captured", "Publisher", "RedisPublisher", "StubPublisher", "Vetoed", "schedule_message", "tick_id"]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from .durations import iso
 from .errors import DistCronError, ScheduleError, StoreUnavailable
 from .known import Known, KnownSpecs
-from .logs import get_logger
+from .logs import get_logger, listed
 from .making import Made, TickMaker, plain
 from .publishing import Captured
 from .resting import Resting
 from .specs import NotForUs, Spec
 from .store.base import NEVER, NO_RUN, Answers, DueRow, Fire, Guard, Record
 from .store.redis import is_passing
-from .ticks import DISABLED, ENQUEUED, Move, Situation, decide
+from .ticks import DISABLED, ENQUEUED, ERROR, MISSED, Move, Situation, decide
 
 if TYPE_CHECKING:
     from .clock import Clock
@@ -286,6 +286,7 @@ class Scheduler:
             report.next_score = min(fire.new_score, report.next_score or NEVER)
         if captured is None:
             report.recorded += fire.record.count
+            self._tell_missed(fire)
         else:
             report.enqueued += 1
             self._maker.publisher.announce(captured)
@@ -294,13 +295,27 @@ class Scheduler:
     def _tell_enqueued(self, batch: _Batch, enqueued: int) -> None:
         if enqueued > 5:
             late = max(fire.record.lateness or 0 for fire in batch.fires)
-            self.logger.info("Enqueued %d ticks, up to %d ms late.", enqueued, late)
+            names = listed(fire.name for fire in batch.fires if fire.record.message_id)
+            self.logger.info("Enqueued %d ticks, up to %d ms late: %s", enqueued, late, names)
             return
         for fire in batch.fires:
             if fire.record.message_id:
                 self.logger.info(
                     "Enqueued %r for %s, %d ms late.", fire.name, iso(fire.record.fire_time), fire.record.lateness
                 )
+
+    def _tell_missed(self, fire: Fire) -> None:
+        record = fire.record
+        if record.outcome in (MISSED, ERROR):
+            self.logger.warning(
+                "Schedule %r: %d fire times from %s to %s are %s: %s",
+                fire.name,
+                record.count,
+                iso(record.fire_time),
+                iso(record.fire_time_to),
+                record.outcome,
+                record.reason,
+            )
 
     def _look_again(self, stale: set[str], report: PassReport) -> None:
         """A schedule that changed under the decision is decided again at once; one that won't fit twice rests."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
@@ -226,9 +226,10 @@ def cron(
       InvalidCronExpression: the expression is not accepted; the message says why.
       ConfigurationError: a zone or an option cannot be used.
     """
+    _refuse_unknown("cron()", options, {"tz", "seconds"})
     if tz is not None:
         load_zone(tz)
-    return _schedule("cron()", CronTiming(parse(expression, seconds=seconds), tz), options)
+    return _schedule(CronTiming(parse(expression, seconds=seconds), tz), options)
 
 
 def every(
@@ -255,19 +256,25 @@ def every(
     Raises:
       ConfigurationError: no interval, one below a second, a naive anchor, or an option that cannot be used.
     """
+    _refuse_unknown("every()", options, {"weeks", "days", "hours", "minutes", "seconds", "anchor"})
     try:
         parts = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError, TypeError) as error:
         raise ScheduleError(f"The interval of every() cannot be used: {error}") from None
     if (interval is None) == (parts == timedelta(0)):
         raise ScheduleError("every() needs one interval: every(30), every(minutes=5) or every(timedelta(...)).")
-    length = milliseconds(parts if interval is None else interval, "The interval of every()", minimum=1000)
+    length = milliseconds(
+        parts.total_seconds() if interval is None else interval, "The interval of every()", minimum=1000
+    )
     start = 0 if anchor is None else instant_ms(anchor, "The anchor of every()")
-    return _schedule("every()", EveryTiming(length, start), options)
+    return _schedule(EveryTiming(length, start), options)
 
 
-def _schedule(maker: str, timing: Timing, options: Mapping[str, Any]) -> Schedule:
-    refuse_unknown({name: None for name in options if name not in _OPTIONS}, _OPTIONS, maker)
+def _refuse_unknown(maker: str, options: Mapping[str, Any], own: Set[str]) -> None:
+    refuse_unknown({name: None for name in options if name not in _OPTIONS}, _OPTIONS | own, maker)
+
+
+def _schedule(timing: Timing, options: Mapping[str, Any]) -> Schedule:
     return Schedule(
         timing,
         name=_checked_name(options.get("name")),

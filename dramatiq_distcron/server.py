@@ -27,6 +27,7 @@ from ._launcher import remove_path
 from ._processes import ParentDeath, StrPath, die_with_parent, release, spawn
 from ._server_binary import find_server
 from ._server_config import HOST, Directives, checked, configuration
+from ._server_directory import OwnDirectory
 from ._server_probe import Address, Log, ask, version_of
 from .errors import ConfigurationError, ServerError
 
@@ -86,6 +87,7 @@ class Server:
         self._config = checked(config or {})
         self._start_timeout = start_timeout
         self._parent_death: ParentDeath = parent_death
+        self._own: OwnDirectory | None = None
         self._private: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
@@ -107,13 +109,17 @@ class Server:
 
     def stop(self) -> None:
         """End the server in an orderly way (by force after 5 s) and remove what is ours. May be repeated."""
-        if self._owner != os.getpid() or self._process is None:
+        if self._owner != os.getpid():
             return
-        self._end()
-        for path in self._paths_to_remove():
-            remove_path(str(path))
-        self._private = None
-        release(self._process)
+        if self._process is not None:
+            self._end()
+            for path in self._paths_to_remove():
+                remove_path(str(path))
+            self._private = None
+            release(self._process)
+        if self._own is not None:
+            self._own.release()
+            self._own = None
 
     def kill(self) -> None:
         """SIGKILL, as a crash. ``restart()`` brings it back, ``stop()`` is still needed."""
@@ -196,8 +202,8 @@ class Server:
     def _prepare_files(self) -> None:
         if self._socket is not None:
             _refuse_occupied(self._socket)
-        if self._directory is not None:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._directory is not None and self._own is None:
+            self._own = OwnDirectory(self._directory)
         if self._sentinel and self._private is None:
             self._private = Path(tempfile.mkdtemp(prefix="distcron-sentinel-"))
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import Any, Literal
 
-from dramatiq import get_encoder
-from dramatiq.encoder import Encoder, JSONEncoder
-
-from .errors import ConfigurationError, ScheduleError
+from .arguments import checked_payload, encode_payload
+from .errors import ScheduleError
 from .policies import Policy
 from .schedules import Schedule, Timing, timing_from_json
 from .zones import load_zone
@@ -26,8 +22,6 @@ __all__ = [
     "Retired",
     "Source",
     "Spec",
-    "decode_payload",
-    "encode_payload",
     "parse_spec",
     "resolve",
 ]
@@ -36,8 +30,6 @@ __all__ = [
 FORMAT = 1
 
 Source = Literal["code", "api"]
-
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class NotForUs(ScheduleError):
@@ -163,64 +155,6 @@ def resolve(
     )
 
 
-def encode_payload(schedule: Schedule, name: str, encoder: Encoder | None = None) -> dict[str, Any]:
-    """Arguments and message options in a form JSON can hold, made with the encoder messages are made with.
-
-    Raises:
-      ConfigurationError: they cannot be encoded, so no worker would ever get them.
-    """
-    encoder = encoder or get_encoder()
-    plain = {"args": list(schedule.args), "kwargs": dict(schedule.kwargs), "options": dict(schedule.options)}
-    try:
-        encoded = encoder.encode(plain)
-    except Exception as error:
-        raise ConfigurationError(
-            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__}: {error}. "
-            "Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
-        ) from error
-    if isinstance(encoder, JSONEncoder):
-        decoded: dict[str, Any] = json.loads(encoded)
-        return decoded
-    return {
-        "encoder": type(encoder).__name__,
-        "encoded": base64.b64encode(encoded).decode(),
-        "digest": hashlib.sha256(_ADDRESS.sub("", repr(plain)).encode()).hexdigest()[:16],
-    }
-
-
-def decode_payload(payload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments and message options again, as ``{"args", "kwargs", "options"}``.
-
-    Raises:
-      ScheduleError: they cannot be decoded, or were encoded with an encoder this process does not use.
-    """
-    if "encoded" not in payload:
-        return payload
-    encoder = get_encoder()
-    if type(encoder).__name__ != payload.get("encoder"):
-        raise ScheduleError(
-            f"The arguments were encoded with {payload.get('encoder')}, and this process uses "
-            f"{type(encoder).__name__}. Load the app's code (--broker MODULE) so that its encoder is set."
-        )
-    try:
-        return _checked_payload(encoder.decode(base64.b64decode(payload["encoded"])))
-    except Exception as error:
-        raise ScheduleError(f"The arguments cannot be decoded: {type(error).__name__}: {error}") from error
-
-
-def _checked_payload(payload: Any) -> Mapping[str, Any]:
-    """Raises ``ScheduleError`` if it is not what a message can be made of."""
-    good = (
-        isinstance(payload, Mapping)
-        and isinstance(payload.get("args"), (list, tuple))
-        and isinstance(payload.get("kwargs"), Mapping)
-        and isinstance(payload.get("options"), Mapping)
-    )
-    if not good:
-        raise ScheduleError("Its arguments are not of the form {'args': [...], 'kwargs': {...}, 'options': {...}}.")
-    return payload  # type: ignore[no-any-return]
-
-
 # Specs are read again with every due tick; a standby that has read them once takes over without parsing.
 @lru_cache(maxsize=20_000)
 def parse_spec(text: str) -> Spec:
@@ -252,7 +186,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         queue=_text(data, "queue"),
         timing=_timing(data["timing"]).bind(data["name"], "UTC"),
         policy=Policy.from_json(data["policy"]),
-        payload=payload if "encoded" in payload else _checked_payload(payload),
+        payload=payload if "encoded" in payload else checked_payload(payload),
         source=_text(data, "source"),  # type: ignore[arg-type]
         retired=Retired(int(data["retired"]["at"]), int(data["retired"]["cursor"])) if data["retired"] else None,
         paused=_pause(data.get("paused")),

@@ -11,9 +11,29 @@ from .errors import ConfigurationError
 __all__ = ["did_you_mean", "refuse_unknown"]
 
 
+#: What people who come from elsewhere call it: APScheduler, Celery, periodiq, Kubernetes.
+_ELSEWHERE = {
+    "timezone": "tz",
+    "zone": "tz",
+    "id": "name",
+    "jitter": "spread",
+    "coalesce": "catch_up",
+    "catchup": "catch_up",
+    "max_instances": "overlap",
+    "concurrency_policy": "overlap",
+    "skip_delay": "misfire_grace_time",
+    "starting_deadline_seconds": "misfire_grace_time",
+    "start_date": "start",
+    "end_date": "end",
+    "suspend": "enabled",
+}
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A sentence with the closest known word, or one that lists them all."""
     choices = sorted(known)
+    if _ELSEWHERE.get(word) in choices:
+        return f"It is called {_ELSEWHERE[word]!r} here."
     close = get_close_matches(word, choices, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .. import edits
+from ..arguments import refuse_misfit
 from ..durations import instant_ms
 from ..errors import ConfigurationError, ConflictError, NotFoundError, RunOutstanding, ScheduleError, StoreRefused
 from ..places import Places
@@ -127,6 +128,9 @@ class Schedules:
 
     def _spec(self, schedule: Schedule, actor: Actor[Any, Any] | str) -> Spec:
         actor_name = actor if isinstance(actor, str) else actor.actor_name
+        declared = self._broker.actors.get(actor_name)
+        if declared is not None:
+            refuse_misfit(schedule, declared)
         return resolve(
             schedule,
             name=schedule.name or actor_name,

@@ -39,7 +39,8 @@ def read_status(backend: Backend) -> Status:
     store = backend.store
     leader = store.leader()
     instances = [
-        {"holder": one.holder, **one.data, "role": _role(one, leader)} for one in store.instances(keep=REMEMBERED)
+        {"holder": one.holder, **one.data, "role": _role(one, leader), "last_seen_at": one.seen}
+        for one in store.instances(keep=REMEMBERED)
     ]
     return Status(
         leader=Leader(*leader) if leader else None,

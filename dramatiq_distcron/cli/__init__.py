@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
 
-from dramatiq_distcron.cli import beat, server, state
+from dramatiq_distcron.cli import beat, changes, server, state
 from dramatiq_distcron.cli.exits import Exit, exit_code_of
 from dramatiq_distcron.cli.parser import Parser
-from dramatiq_distcron.errors import DistCronError
+from dramatiq_distcron.errors import DistCronError, StoreUnavailable
 from dramatiq_distcron.middleware.distcron import installed
 from dramatiq_distcron.version import VERSION
 
@@ -22,7 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.run(args))
     except DistCronError as error:
-        print(f"dramatiq-distcron: {error}", file=sys.stderr)
+        by_url = isinstance(error, StoreUnavailable) and getattr(args, "redis_url", "") is None and not args.broker
+        hint = " Say where it is with --redis-url or DISTCRON_REDIS_URL." if by_url else ""
+        print(f"dramatiq-distcron: {error}{hint}", file=sys.stderr)
         return exit_code_of(error)
     except KeyboardInterrupt:
         return Exit.KILLED
@@ -30,6 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output (head, less) has seen enough; the interpreter would try again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        print(f"dramatiq-distcron: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return Exit.KILLED
     finally:
         for distcron in installed():
             distcron.close()
@@ -43,6 +51,6 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for face in (beat, server, state):
+    for face in (beat, server, state, changes):
         face.add_commands(commands)
     return parser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..beat import Beat
 from ..clock import wall_ms
 from ..config import checked_lease_ttl
+from ..errors import ConflictError
 from ..logs import get_logger
 from ..version import VERSION
 from .exits import Exit
@@ -23,7 +25,10 @@ from .pid_file import pid_file
 if TYPE_CHECKING:
     from ..middleware.distcron import DistCron
 
-__all__ = ["add_app_arguments", "add_commands"]
+__all__ = ["DEV_SERVER", "add_app_arguments", "add_commands"]
+
+#: The server that ``dev`` runs, told to its beat.
+DEV_SERVER = "DISTCRON_DEV_SERVER"
 
 _DESCRIPTION = """\
 Runs the schedules of an app. Start it on as many hosts as you like: one of them leads, the others stand by, and each
@@ -71,6 +76,8 @@ def _run(args: argparse.Namespace) -> int:
     if not args.skip_logging:
         set_up_logging(args.verbose, args.log_file, args.log_format)
     distcron = load_app(args.broker, args.modules, args.path)
+    _refuse_elsewhere(distcron)
+    _warn_of_memory(distcron)
     owner = args.broker.partition(":")[0]
     beat = Beat(distcron, owner=owner, adopt=args.adopt, lease_ttl=args.lease_ttl)
     # What is loaded stays: the collector need not walk through it after each thousand ticks.
@@ -83,6 +90,27 @@ def _run(args: argparse.Namespace) -> int:
         _stop_on_signals(beat)
         beat.run()
     return Exit.OK
+
+
+def _refuse_elsewhere(distcron: DistCron) -> None:
+    """Started by ``dev``, for its own server: an app that looks elsewhere might be meant for production."""
+    server = os.environ.get(DEV_SERVER)
+    if not server:
+        return
+    where = distcron.open_backend().where
+    if where not in (server, "memory"):
+        raise ConflictError(
+            f"The app's broker is at {where}, and dev runs its own server at {server}: nothing was started, so that "
+            'nothing is touched there. Let the app find it: RedisBroker(url=os.environ["DISTCRON_REDIS_URL"]).'
+        )
+
+
+def _warn_of_memory(distcron: DistCron) -> None:
+    if distcron.open_backend().where == "memory":
+        get_logger(__name__, Beat).warning(
+            "The broker is a %s: its messages stay in this process, and no worker sees them. It is meant for tests.",
+            type(distcron.broker).__name__,
+        )
 
 
 def _once(beat: Beat) -> int:

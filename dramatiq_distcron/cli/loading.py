@@ -23,7 +23,9 @@ __all__ = ["LoadError", "load_app"]
 
 
 #: Where the code of this package and of Dramatiq lies.
-_NOT_THE_APPS = tuple(os.path.dirname(place) + os.sep for place in (os.path.dirname(__file__), dramatiq.__file__))
+_NOT_THE_APPS = tuple(
+    os.path.dirname(place) + os.sep for place in (os.path.dirname(__file__), dramatiq.__file__, importlib.__file__)
+)
 
 
 class LoadError(ConfigurationError):
@@ -60,7 +62,8 @@ def _import(name: str) -> ModuleType:
     except DistCronError as error:
         if isinstance(error, LoadError):
             raise
-        raise type(error)(f"{error} ({_where(error)})") from error
+        where = _where(error)
+        raise type(error)(f"{error} ({where})" if where else str(error)) from error
     except SystemExit as error:
         raise LoadError(
             f"Module {name!r} cannot be imported: it ends the program with sys.exit({error.code})."
@@ -80,15 +83,16 @@ def _cannot_import(name: str, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
         looked = ", ".join(dict.fromkeys(sys.path[:3]))
         return f"{text}. Looked in {looked} and more; name its folder with --path."
-    return f"{text} ({_where(error)})."
+    # A SyntaxError says itself where it is, and no line of the app's led to a module that is not there.
+    where = "" if isinstance(error, SyntaxError) else _where(error)
+    return f"{text} ({where})." if where else f"{text}."
 
 
 def _where(error: Exception) -> str:
-    """The last line of the app's own code on the way to the error."""
+    """The last line of the app's own code on the way to the error, if there is one."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_APPS)]
-    last = (own or frames)[-1]
-    return f"{last.filename}, line {last.lineno}"
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
 def _named_broker(module: ModuleType, attribute: str) -> Broker:
@@ -122,7 +126,7 @@ def _global_broker(module: ModuleType) -> Broker:
 
 def _brokers_hint(module: ModuleType) -> str:
     names = sorted(name for name, value in vars(module).items() if isinstance(value, Broker))
-    return f" It has {' and '.join(f'{module.__name__}:{name}' for name in names)}." if names else ""
+    return f" Brokers in it: {', '.join(f'{module.__name__}:{name}' for name in names)}." if names else ""
 
 
 def _distcron_of(broker: Broker, module: ModuleType) -> DistCron:

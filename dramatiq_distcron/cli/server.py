@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,10 +17,10 @@ from ..demo.run import SHORTEST, run
 from ..demo.show import Show
 from ..errors import ConfigurationError
 from ..server import Server
-from .beat import add_app_arguments
+from .beat import DEV_SERVER, add_app_arguments
 from .exits import Exit
 from .output import print_json
-from .parser import duration
+from .parser import count, duration
 
 __all__ = ["add_commands"]
 
@@ -38,7 +41,7 @@ def add_commands(commands: Any) -> None:
     demo.set_defaults(run=_demo, parser=demo)
 
     server = commands.add_parser("server", help="run an embedded server in the foreground and print its URL")
-    server.add_argument("--port", type=int, help="the port on 127.0.0.1 (default: a free one)")
+    server.add_argument("--port", type=_port, help="the port on 127.0.0.1 (default: a free one)")
     server.add_argument("--directory", metavar="DIR", help="keep the data there (default: keep nothing)")
     server.set_defaults(run=_server, parser=server)
 
@@ -47,6 +50,13 @@ def add_commands(commands: Any) -> None:
     )
     add_app_arguments(dev)
     dev.set_defaults(run=_dev, parser=dev)
+
+
+def _port(text: str) -> int:
+    port = count(text)
+    if port > 65_535:
+        raise argparse.ArgumentTypeError(f"{text} is no port: they go from 1 to 65535")
+    return port
 
 
 def _length(seconds: float) -> float:
@@ -83,9 +93,15 @@ def _dev(args: argparse.Namespace) -> int:
     with Server() as server, ExitStack() as stack:
         print(f"Server: {server.url}, version {server.version}")
         print(f"In another terminal: export DISTCRON_REDIS_URL={server.url}", flush=True)
-        env = {"DISTCRON_REDIS_URL": server.url, "REDIS_URL": server.url}
-        beat = Child("beat", [*beat_command(args.broker, *args.modules), *path], env, echo=True)
+        env = {"DISTCRON_REDIS_URL": server.url, "REDIS_URL": server.url, DEV_SERVER: server.url}
+        pid_file = os.path.join(stack.enter_context(tempfile.TemporaryDirectory(prefix="distcron-dev-")), "beat.pid")
+        command = [*beat_command(args.broker, *args.modules, "--pid-file", pid_file), *path]
+        beat = Child("beat", command, env, echo=True)
         stack.callback(beat.end)
+        # No worker before the beat has found the app good: it would bury the reason under its own complaint, and
+        # take messages from wherever the app looks for them.
+        if not _until(lambda: os.path.exists(pid_file), beat, stopped):
+            return Exit.OK if stopped.is_set() else beat.wait()
         modules = [*args.modules, "dramatiq_distcron.demo.leash"]
         worker = Child("worker", [*worker_command(args.broker, modules), *path], env, echo=True)
         stack.callback(worker.end)
@@ -97,6 +113,14 @@ def _dev(args: argparse.Namespace) -> int:
             print(f"The {ended.name} ended by itself.", file=sys.stderr)
             return Exit.KILLED
     return Exit.OK
+
+
+def _until(is_so: Callable[[], bool], child: Child, stopped: threading.Event) -> bool:
+    """Waits for it. False: the child ended, or we are to."""
+    while not is_so():
+        if not child.alive or stopped.wait(0.05):
+            return False
+    return True
 
 
 def _until_one_ends(children: list[Child], stopped: threading.Event) -> Child | None:

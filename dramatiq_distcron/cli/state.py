@@ -1,82 +1,37 @@
-"""The verbs that look at the stored schedules, or change them."""
+"""The verbs that look at the stored schedules."""
 
 from __future__ import annotations
 
 import argparse
-import os
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..backends import broker_at
-from ..durations import utc
-from ..errors import ConfigurationError
-from ..middleware.distcron import DistCron, install
 from .exits import Exit
-from .loading import load_app
 from .output import ago, instant, print_json, print_table
-from .parser import count, duration
+from .parser import count
+from .where import add_command, add_named, open_state
 
 if TYPE_CHECKING:
     from ..api.infos import RunInfo, ScheduleInfo, TickInfo
+    from ..middleware.distcron import DistCron
 
 __all__ = ["add_commands"]
 
-_DEFAULT_URL = "redis://127.0.0.1:6379/0"
-
 
 def add_commands(commands: Any) -> None:
-    _add(commands, "list", _list, "show the schedules with their next and last fire times")
-    following = _add(commands, "next", _next, "show the next fire times of all schedules, in order")
+    add_command(commands, "list", _list, "show the schedules with their next and last fire times")
+    following = add_command(commands, "next", _next, "show the next fire times of all schedules, in order")
     following.add_argument("-n", "--limit", type=count, default=10, help="how many (default: 10)")
-    _add_named(commands, "show", _show, "show one schedule with all that is stored of it")
-    history = _add_named(commands, "history", _history, "show what became of a schedule's fire times, newest first")
+    add_named(commands, "show", _show, "show one schedule with all that is stored of it")
+    history = add_command(commands, "history", _history, "show what became of fire times, newest first")
+    history.add_argument("name", metavar="NAME", nargs="?", help="the schedule (default: all)")
     history.add_argument("-n", "--limit", type=count, default=20, help="how many records (default: 20)")
-    _add(commands, "status", _status, "show who leads, who stands by, and the server")
-    pause = _add_named(commands, "pause", _pause, "let a schedule's fire times pass unfired, until it is resumed")
-    pause.add_argument("--reason", metavar="R", default="", help="why, for the history")
-    pause.add_argument(
-        "--for", metavar="D", dest="duration", type=duration(float), help="end by itself after 90s, 15m, 2h"
-    )
-    _add_named(commands, "resume", _resume, "let a paused schedule fire again, from now on")
-    _add_named(commands, "trigger", _trigger, "enqueue a schedule's message now, beside its fire times")
-    _add_named(commands, "remove", _remove, "remove a schedule that came by the API")
-
-
-def _add_named(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-    parser = _add(commands, name, run, summary)
-    parser.add_argument("name", metavar="NAME", help="the schedule")
-    return parser
-
-
-def _add(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:] + "."
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    where = parser.add_argument_group("where the state is")
-    where.add_argument("--broker", metavar="MODULE[:NAME]", help="the app whose broker says it")
-    where.add_argument("--path", "-P", default=["."], nargs="*", help="the module import path (default: .)")
-    where.add_argument("--redis-url", metavar="URL", help=f"default: $DISTCRON_REDIS_URL, else {_DEFAULT_URL}")
-    where.add_argument("--namespace", metavar="NS", help="prefix of Dramatiq's keys (default: dramatiq)")
-    where.add_argument("--app", metavar="APP", help="the app's name, as in DistCron(app=...) (default: default)")
-    parser.set_defaults(run=run, parser=parser)
-    return parser
-
-
-def _open(args: argparse.Namespace) -> DistCron:
-    """The app's middleware, or one that knows no code and finds the state by its URL."""
-    if args.broker:
-        if args.redis_url or args.namespace or args.app:
-            raise ConfigurationError("--broker says where the state is; leave out --redis-url, --namespace and --app.")
-        return load_app(args.broker, (), args.path)
-    url = args.redis_url or os.environ.get("DISTCRON_REDIS_URL") or _DEFAULT_URL
-    namespace = args.namespace or os.environ.get("DISTCRON_NAMESPACE") or "dramatiq"
-    options: Any = {"app": args.app} if args.app else {}
-    return install(broker_at(url, namespace), **options)
+    add_command(commands, "status", _status, "show who leads, who stands by, and the server")
 
 
 def _list(args: argparse.Namespace) -> int:
-    distcron = _open(args)
+    distcron = open_state(args)
     schedules = distcron.schedules.list()
     if args.json:
         print_json({"schedules": [_schedule_json(one) for one in schedules]})
@@ -98,7 +53,21 @@ def _list(args: argparse.Namespace) -> int:
             for one in schedules
         ],
     )
+    _hint(distcron, empty=not schedules)
     return Exit.OK
+
+
+def _hint(distcron: DistCron, *, empty: bool) -> None:
+    """Why there may be nothing to see, to those who look for it."""
+    backend = distcron.open_backend()
+    if empty:
+        print(
+            f"No schedule is stored for app {distcron.settings.app!r} in namespace {backend.namespace!r} of "
+            f"{backend.where}. Is it the right one? See --redis-url, --namespace and --app.",
+            file=sys.stderr,
+        )
+    elif backend.store.leader() is None:
+        print("Nobody leads, so nothing is fired. Start one with: dramatiq-distcron beat BROKER", file=sys.stderr)
 
 
 def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
@@ -112,7 +81,7 @@ def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
 
 
 def _next(args: argparse.Namespace) -> int:
-    distcron = _open(args)
+    distcron = open_state(args)
     coming = [one for one in distcron.schedules.list() if one.next_fire_time is not None]
     coming = sorted(coming, key=lambda one: (one.next_fire_time, one.name))[: args.limit]
     if args.json:
@@ -134,7 +103,7 @@ def _next(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    distcron = _open(args)
+    distcron = open_state(args)
     one = distcron.schedules.get(args.name)
     if args.json:
         print_json(_schedule_json(one))
@@ -160,35 +129,8 @@ def _state_of(one: ScheduleInfo) -> str:
     return "paused" if one.paused and one.state == "active" else one.state
 
 
-def _pause(args: argparse.Namespace) -> int:
-    distcron = _open(args)
-    until = None
-    if args.duration is not None:
-        until = utc(distcron.open_backend().store.now() + round(args.duration * 1000))
-    distcron.schedules.pause(args.name, reason=args.reason, until=until)
-    return _say(args, "paused", f"Paused {args.name!r}" + (f" until {until:%Y-%m-%d %H:%M:%S}Z." if until else "."))
-
-
-def _resume(args: argparse.Namespace) -> int:
-    _open(args).schedules.resume(args.name)
-    return _say(args, "resumed", f"Resumed {args.name!r}. What came in the pause is not made up for.")
-
-
-def _remove(args: argparse.Namespace) -> int:
-    _open(args).schedules.remove(args.name)
-    return _say(args, "removed", f"Removed {args.name!r}.")
-
-
-def _say(args: argparse.Namespace, done: str, text: str) -> int:
-    if args.json:
-        print_json({"schedule": args.name, "done": done})
-    else:
-        print(text)
-    return Exit.OK
-
-
 def _history(args: argparse.Namespace) -> int:
-    distcron = _open(args)
+    distcron = open_state(args)
     ticks = distcron.schedules.history(args.name, limit=args.limit)
     if args.json:
         print_json({"ticks": [_tick_json(tick) for tick in ticks]})
@@ -198,9 +140,10 @@ def _history(args: argparse.Namespace) -> int:
         return Exit.OK
     now = distcron.open_backend().store.now()
     print_table(
-        ["FIRE TIME", "COUNT", "OUTCOME", "LATE", "RUN", "MESSAGE", "REASON"],
+        ["SCHEDULE", "FIRE TIME", "COUNT", "OUTCOME", "LATE", "RUN", "MESSAGE", "REASON"],
         [
             (
+                tick.schedule,
                 ago(tick.fire_time, now),
                 tick.count,
                 tick.outcome,
@@ -230,7 +173,7 @@ def _run_json(run: RunInfo) -> dict[str, Any]:
 
 
 def _status(args: argparse.Namespace) -> int:
-    distcron = _open(args)
+    distcron = open_state(args)
     status = distcron.status()
     leader = status.leader
     if args.json:
@@ -248,7 +191,7 @@ def _status(args: argparse.Namespace) -> int:
     else:
         print("Leader: none. Start one with: dramatiq-distcron beat BROKER")
     print_table(
-        ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST PASS", "HOLDER"],
+        ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST PASS", "HEARD OF", "HOLDER"],
         [
             (
                 one["role"],
@@ -257,6 +200,7 @@ def _status(args: argparse.Namespace) -> int:
                 one["version"],
                 ago(one["started_at"], now),
                 ago(one["last_pass_at"], now),
+                ago(one["last_seen_at"], now),
                 one["holder"],
             )
             for one in status.instances
@@ -270,20 +214,4 @@ def _status(args: argparse.Namespace) -> int:
 
 def _instance_json(one: Any) -> dict[str, Any]:
     shown = {name: one[name] for name in ("holder", "role", "host", "pid", "version")}
-    return {**shown, "started_at": instant(one["started_at"]), "last_pass_at": instant(one["last_pass_at"])}
-
-
-def _trigger(args: argparse.Namespace) -> int:
-    message = _open(args).schedules.trigger(args.name)
-    if args.json:
-        print_json(
-            {
-                "schedule": args.name,
-                "message_id": message.message_id,
-                "actor": message.actor_name,
-                "queue": message.queue_name,
-            }
-        )
-    else:
-        print(f"Enqueued {message.actor_name} on {message.queue_name!r} as message {message.message_id}.")
-    return Exit.OK
+    return {**shown, **{name: instant(one[name]) for name in ("started_at", "last_pass_at", "last_seen_at")}}

@@ -11,6 +11,7 @@ from dramatiq.middleware import Middleware
 
 from ..api.schedules import Schedules
 from ..api.status import Status, read_status
+from ..arguments import refuse_misfit
 from ..backends import Backend, open_backend
 from ..config import Settings
 from ..errors import ConfigurationError, ConflictError
@@ -93,7 +94,7 @@ class DistCron(Middleware, ScheduleHost):
         try:
             for schedule in schedules:
                 self.add_schedule(actor, schedule)
-        except ConflictError:
+        except ConfigurationError:
             # An actor that is refused leaves no schedule behind.
             self._declared = declared
             raise
@@ -103,9 +104,10 @@ class DistCron(Middleware, ScheduleHost):
 
         Raises:
           ConflictError: there is one of that name.
-          ConfigurationError: its arguments cannot be encoded.
+          ConfigurationError: the actor cannot be called with its arguments.
         """
         self._broker = actor.broker
+        refuse_misfit(schedule, actor)
         name = schedule.name or actor.actor_name
         if name in self._declared:
             raise _same_name(name, self._declared[name], actor, schedule)

@@ -198,10 +198,11 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The heartbeat of one beat or worker process."""
+    """The heartbeat of one beat or worker process, and when the store heard it; UTC ms."""
 
     holder: str
     data: Mapping[str, Any]
+    seen: int = 0
 
 
 class History(NamedTuple):

@@ -54,7 +54,7 @@ class MemoryStore(LeaseVerbs, TickVerbs, RunVerbs, ScheduleVerbs):
         """The processes heard of within the last ``keep`` ms."""
         with self._woken:
             since = self._now() - keep
-            return [Instance(holder, data) for holder, (at, data) in self._state.instances.items() if at >= since]
+            return [Instance(holder, data, at) for holder, (at, data) in self._state.instances.items() if at >= since]
 
     def count(self) -> int:
         """How many schedules are stored."""

@@ -100,9 +100,13 @@ class WatchVerbs(Verbs):
         """The processes heard of within the last ``keep`` ms."""
         since = self.now() - keep
         with self._errors():
-            holders = self._client.zrangebyscore(self.keys.instances, since, "+inf")
-            data = self._client.hmget(self.keys.instances_data, holders) if holders else []
-        return [Instance(text(h), json.loads(d)) for h, d in zip(holders, data, strict=True) if d is not None]
+            seen = dict(self._client.zrangebyscore(self.keys.instances, since, "+inf", withscores=True))
+            data = self._client.hmget(self.keys.instances_data, list(seen)) if seen else []
+        return [
+            Instance(text(holder), json.loads(told), int(at))
+            for (holder, at), told in zip(seen.items(), data, strict=True)
+            if told is not None
+        ]
 
     def count(self) -> int:
         """How many schedules are stored."""

@@ -1,0 +1,100 @@
+"""The arguments and message options of schedules: do they fit their actor, and can they be stored?"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dramatiq import get_encoder
+from dramatiq.encoder import Encoder, JSONEncoder
+
+from .errors import ConfigurationError, ScheduleError
+
+if TYPE_CHECKING:
+    from dramatiq import Actor
+
+    from .schedules import Schedule
+
+__all__ = ["checked_payload", "decode_payload", "encode_payload", "refuse_misfit"]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def refuse_misfit(schedule: Schedule, actor: Actor[Any, Any]) -> None:
+    """Raises ``ConfigurationError`` if ``actor`` cannot be called with the schedule's arguments."""
+    try:
+        signature = inspect.signature(actor.fn)
+    except (TypeError, ValueError):
+        # Written in C, say: it does not tell.
+        return
+    try:
+        signature.bind(*schedule.args, **schedule.kwargs)
+    except TypeError as error:
+        name = schedule.name or actor.actor_name
+        raise ConfigurationError(
+            f"Schedule {name!r} does not fit its actor {actor.actor_name}{signature}: {error}. Give it what the actor "
+            "needs with args=(...) or kwargs={...}."
+        ) from error
+
+
+def encode_payload(schedule: Schedule, name: str, encoder: Encoder | None = None) -> dict[str, Any]:
+    """Arguments and message options in a form JSON can hold, made with the encoder messages are made with.
+
+    Raises:
+      ConfigurationError: they cannot be encoded, so no worker would ever get them.
+    """
+    encoder = encoder or get_encoder()
+    plain = {"args": list(schedule.args), "kwargs": dict(schedule.kwargs), "options": dict(schedule.options)}
+    try:
+        encoded = encoder.encode(plain)
+    except Exception as error:
+        raise ConfigurationError(
+            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__}: {error}. "
+            "Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
+        ) from error
+    if isinstance(encoder, JSONEncoder):
+        decoded: dict[str, Any] = json.loads(encoded)
+        return decoded
+    return {
+        "encoder": type(encoder).__name__,
+        "encoded": base64.b64encode(encoded).decode(),
+        "digest": hashlib.sha256(_ADDRESS.sub("", repr(plain)).encode()).hexdigest()[:16],
+    }
+
+
+def decode_payload(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments and message options again, as ``{"args", "kwargs", "options"}``.
+
+    Raises:
+      ScheduleError: they cannot be decoded, or were encoded with an encoder this process does not use.
+    """
+    if "encoded" not in payload:
+        return payload
+    encoder = get_encoder()
+    if type(encoder).__name__ != payload.get("encoder"):
+        raise ScheduleError(
+            f"The arguments were encoded with {payload.get('encoder')}, and this process uses "
+            f"{type(encoder).__name__}. Load the app's code (--broker MODULE) so that its encoder is set."
+        )
+    try:
+        return checked_payload(encoder.decode(base64.b64decode(payload["encoded"])))
+    except Exception as error:
+        raise ScheduleError(f"The arguments cannot be decoded: {type(error).__name__}: {error}") from error
+
+
+def checked_payload(payload: Any) -> Mapping[str, Any]:
+    """Raises ``ScheduleError`` if it is not what a message can be made of."""
+    good = (
+        isinstance(payload, Mapping)
+        and isinstance(payload.get("args"), (list, tuple))
+        and isinstance(payload.get("kwargs"), Mapping)
+        and isinstance(payload.get("options"), Mapping)
+    )
+    if not good:
+        raise ScheduleError("Its arguments are not of the form {'args': [...], 'kwargs': {...}, 'options': {...}}.")
+    return payload  # type: ignore[no-any-return]
