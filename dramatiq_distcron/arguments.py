@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import inspect
 import json
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dramatiq import get_encoder
 from dramatiq.encoder import Encoder, JSONEncoder
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from .schedules import Schedule
 
 __all__ = ["checked_payload", "decode_payload", "encode_payload", "refuse_misfit"]
-
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def refuse_misfit(schedule: Schedule, actor: Actor[Any, Any]) -> None:
@@ -42,7 +38,9 @@ def refuse_misfit(schedule: Schedule, actor: Actor[Any, Any]) -> None:
         ) from error
 
 
-def encode_payload(schedule: Schedule, name: str, encoder: Encoder | None = None) -> dict[str, Any]:
+def encode_payload(
+    schedule: Schedule, name: str, actor: str, queue: str, encoder: Encoder | None = None
+) -> dict[str, Any]:
     """Arguments and message options in a form JSON can hold, made with the encoder messages are made with.
 
     Raises:
@@ -50,21 +48,19 @@ def encode_payload(schedule: Schedule, name: str, encoder: Encoder | None = None
     """
     encoder = encoder or get_encoder()
     plain = {"args": list(schedule.args), "kwargs": dict(schedule.kwargs), "options": dict(schedule.options)}
+    # Some encoders look at more of a message than its arguments.
+    message = {"queue_name": queue, "actor_name": actor, "message_id": name, "message_timestamp": 0, **plain}
     try:
-        encoded = encoder.encode(plain)
+        encoded = encoder.encode(cast(Any, message))
     except Exception as error:
         raise ConfigurationError(
             f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__}: {error}. "
             "Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
         ) from error
-    if isinstance(encoder, JSONEncoder):
+    if type(encoder) is JSONEncoder:
         decoded: dict[str, Any] = json.loads(encoded)
-        return decoded
-    return {
-        "encoder": type(encoder).__name__,
-        "encoded": base64.b64encode(encoded).decode(),
-        "digest": hashlib.sha256(_ADDRESS.sub("", repr(plain)).encode()).hexdigest()[:16],
-    }
+        return {part: decoded[part] for part in plain}
+    return {"encoder": type(encoder).__name__, "encoded": base64.b64encode(encoded).decode()}
 
 
 def decode_payload(payload: Mapping[str, Any]) -> Mapping[str, Any]:

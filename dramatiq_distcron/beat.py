@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .backends import Backend
@@ -25,6 +26,7 @@ from .scheduler import PassReport, Scheduler
 from .store.base import REMEMBERED, Acquired, Instance, Renewed
 from .store.redis import RedisStore
 from .trouble import Trouble
+from .waking import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +41,8 @@ _LONGEST_WAIT = 5.0
 _HEARTBEAT = 15.0
 #: How often runs are looked at whose message may be gone, in seconds.
 _SWEEP = 10.0
+#: The rest after an unexpected error, in seconds.
+_REST = 5.0
 #: A pass that made no step for so long is stuck, in lives of the lease and in seconds.
 _PATIENCE_LEASES, _PATIENCE = 10, 30.0
 
@@ -81,9 +85,10 @@ class Beat:
         self._keeper = Keeper(self.lease, self._progress, self._renewed)
         self._trouble = Trouble(self.backend.where, self._clock, self.logger)
         self._watcher = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
-        self._wake = threading.Event()
+        self._wake = Wake()
         _refuse_queue_lengths(self.specs, self.backend)
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._left = threading.Event()
         self._proven = False
         self._in_office = False
         self._standing_by_for: str | None = None
@@ -119,7 +124,7 @@ class Beat:
         self._keeper.start()
         self._watcher.start()
         try:
-            while not self._stopping.is_set():
+            while not self._stopping:
                 if self._wake.wait(self._guarded_turn()):
                     self._wake.clear()
                     self.scheduler.resting.woken()
@@ -139,7 +144,7 @@ class Beat:
             if not isinstance(self.lease.acquire(), Acquired):
                 return False
             report = self._lead()
-            while report.more and not report.lost:
+            while report.more and not report.lost and not self._stopping:
                 report = self._lead()
             return not report.lost
         finally:
@@ -147,12 +152,13 @@ class Beat:
 
     def stop(self) -> None:
         """Ends the loop after the batch it is at. Safe to call from a signal handler and from other threads."""
-        self._stopping.set()
+        self._stopping = True
+        self.scheduler.stopping = True
         self._wake.set()
 
     @property
     def is_stopping(self) -> bool:
-        return self._stopping.is_set()
+        return self._stopping
 
     def _guarded_turn(self) -> float:
         try:
@@ -162,6 +168,17 @@ class Beat:
                 raise
             self._in_office = False
             return self._trouble.wait_after(error)
+        except DistCronError:
+            raise
+        except Exception:
+            # Whatever it is, ours or a foreign value in a key: the schedules must not wait for somebody to restart us.
+            if not self._proven:
+                raise
+            self.logger.exception("The pass failed unexpectedly; another beat may try, and this one again.")
+            self._in_office = False
+            with suppress(DistCronError):
+                self.lease.release()
+            return _REST
         self._trouble.over()
         return wait
 
@@ -231,6 +248,7 @@ class Beat:
                 self.backend.publisher.behind = True
         self._publish_what_waits()
         report = self.scheduler.pass_once()
+        self._in_office = not report.damaged
         self._sweep_now_and_then()
         self._last_pass_at = self.lease.now()
         self._beat_heart("leader")
@@ -250,7 +268,7 @@ class Beat:
             self.scheduler.sweep()
 
     def _until_next(self, report: PassReport) -> float:
-        if report.more:
+        if report.more or report.damaged:
             return 0
         waits = [_LONGEST_WAIT]
         if report.next_score is not None:
@@ -263,7 +281,8 @@ class Beat:
 
     def _leave(self) -> None:
         """Hands over: a standby is woken by the release."""
-        self._stopping.set()
+        self._stopping = True
+        self._left.set()
         self._keeper.stop()
         self._keeper.join()
         if self._started_at is None:
@@ -292,7 +311,7 @@ class Beat:
         elif (
             self._in_office
             and renewed.schedules is not None
-            and (renewed.schedules != renewed.cursors or renewed.schedules < len(self.specs))
+            and (renewed.schedules - (renewed.cursors or 0) != self.office.gap or renewed.schedules < len(self.specs))
         ):
             self.logger.error(
                 "The store has %d schedules and %d cursors of at least %d: something was evicted or deleted.",
@@ -305,16 +324,16 @@ class Beat:
 
     def _watch(self) -> None:
         """A thread of its own: waits in the store for an edit or a release."""
-        while not self._stopping.is_set():
+        while not self._left.is_set():
             try:
                 if self.backend.store.wait(_LONGEST_WAIT * 2):
                     self._wake.set()
             except DistCronError:
                 # The loop meets the same trouble and tells of it.
-                self._stopping.wait(1)
+                self._left.wait(1)
             except Exception:
                 self.logger.exception("Waiting for a wake-up failed unexpectedly; it goes on.")
-                self._stopping.wait(1)
+                self._left.wait(1)
 
     def _beat_heart(self, role: str) -> None:
         now = self._clock.monotonic()

@@ -31,9 +31,10 @@ __all__ = [
 DAY = 86_400_000
 
 
-def add(spec: Spec, now: int) -> Edit:
-    """A schedule that was not there starts from now, with a tick at once if it says so."""
-    return Edit(spec.name, None, spec.to_json(), now if spec.policy.run_at_start else next_score(spec, now))
+def add(spec: Spec, now: int, *, again: bool = False) -> Edit:
+    """A schedule that was not there starts from ``now``, maybe with a tick at once; not if it is there ``again``."""
+    at_once = spec.policy.run_at_start and not again
+    return Edit(spec.name, None, spec.to_json(), now if at_once else next_score(spec, now))
 
 
 def change(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:

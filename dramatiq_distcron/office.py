@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .logs import get_logger, listed
@@ -41,6 +41,8 @@ class Office:
         self._progress = progress
         #: How many schedules there were when that was looked at last.
         self.seen = 0
+        #: How many more schedules than cursors there are, and nothing can be done about.
+        self.gap = 0
 
     def look(self) -> None:
         """Remembers how many schedules there are: a standby that takes over an emptied store must know what it held."""
@@ -48,7 +50,7 @@ class Office:
 
     def compare(self) -> None:
         """Warns of what this code would retire if it led: a standby may be the only one that was set up wrongly."""
-        made = plan(self._code, self._store.scan(), self._lease.now(), lambda name: None)
+        made = plan(self._code, self._store.scan(), self._lease.now(), lambda names: {})
         unknown = made.names.get("retired", [])
         if unknown:
             self.logger.warning(
@@ -69,7 +71,7 @@ class Office:
                 break
             # Somebody edited a schedule between our reading and our writing.
             made, answers = self._reconcile()
-        if answers is None:
+        if answers is None or not self._drop_strays():
             self._lease.lost()
             return None
         self._tell(made, answers)
@@ -89,15 +91,31 @@ class Office:
         made = plan(self._code, self._store.scan(), now, self._last_decided)
         return made, self._apply(made, now)
 
-    def _last_decided(self, name: str) -> int | None:
-        last = self._store.last([name]).get(name)
-        return int(last["fire_time_to"]) if last else None
+    def _drop_strays(self) -> bool:
+        """False: the lease is lost."""
+        if not self._count() or self.gap == 0:
+            return self._lease.trusted
+        dropped = self._store.drop_strays(self._guard(self._lease.now()))
+        if dropped:
+            self.logger.warning("%d cursors without a schedule were dropped.", dropped)
+        return self._count() and dropped is not None
+
+    def _count(self) -> bool:
+        renewed = self._lease.renew(count=True)
+        if renewed is not None:
+            self.gap = (renewed.schedules or 0) - (renewed.cursors or 0)
+        return renewed is not None
+
+    def _guard(self, now: int) -> Guard:
+        return Guard(self._lease.holder, self._lease.term, now)
+
+    def _last_decided(self, names: Sequence[str]) -> dict[str, int]:
+        return {name: int(last["fire_time_to"]) for name, last in self._store.last(names).items()}
 
     def _apply(self, made: Plan, now: int) -> list[str] | None:
         answers: list[str] = []
         for start in range(0, len(made.edits), _BATCH):
-            guard = Guard(self._lease.holder, self._lease.term, now)
-            some = self._store.edit(guard, made.edits[start : start + _BATCH])
+            some = self._store.edit(self._guard(now), made.edits[start : start + _BATCH])
             if some is None:
                 return None
             answers += some

@@ -100,7 +100,8 @@ class _Capturing:
         return captured
 
     def _caught(self, enqueue: Callable[[Message[Any]], Message[Any]], captured: Captured) -> Message[Any]:
-        self._local.captured = captured
+        # A hook may trigger another schedule.
+        outer, self._local.captured = self._current, captured
         try:
             return enqueue(captured.message)
         except MiddlewareError as error:
@@ -108,7 +109,7 @@ class _Capturing:
         except Exception as error:
             raise _not_made(error) from error
         finally:
-            self._local.captured = None
+            self._local.captured = outer
 
     def _enqueues_its_own_way(self) -> ConflictError:
         return ConflictError(
@@ -120,6 +121,8 @@ class _Capturing:
         captured = self._current
         if captured is not None:
             captured.postponed.append(signal)
+        else:
+            self._broker.emit_after(*signal, **kwargs)
 
     def announce(self, captured: Captured) -> None:
         """Runs the ``after_enqueue`` hooks of a message that is in its queue now."""
@@ -140,6 +143,13 @@ def _is_hooked(broker: Broker, hook: str) -> bool:
     )
 
 
+class _Trial(Message[Any]):
+    """A message of no actor, which an encoder that knows its actors would refuse."""
+
+    def encode(self) -> bytes:
+        return b"{}"
+
+
 class RedisPublisher(_Capturing):
     """For ``RedisBroker``: catches the arguments of its script.
 
@@ -149,6 +159,7 @@ class RedisPublisher(_Capturing):
 
     def __init__(self, broker: Broker, app: str) -> None:
         super().__init__(broker)
+        self._dispatch = self._copy.scripts["dispatch"]
         self._copy.scripts = {**self._copy.scripts, "dispatch": self._record}
         self._copy.maintenance_chance = 0
         # Only maintenance and fetching use it; asking the server would be a command of the broker's own, slow client.
@@ -188,19 +199,22 @@ class RedisPublisher(_Capturing):
     def end_call(self, verb: str, queue: str, options: Mapping[str, Any]) -> Sequence[Any]:
         """The call that acks or nacks (``verb``) a message this process was given from ``queue``."""
         captured = Captured(Message(queue, "", (), {}, {}))
-        self._local.captured = captured
+        outer, self._local.captured = self._current, captured
         try:
             # In this process' own name: the message is in the hands of its broker.
             getattr(self._ending, f"do_{verb}")(queue, options["redis_message_id"])
         finally:
-            self._local.captured = None
+            self._local.captured = outer
         return captured.calls[0]
 
-    def _record(self, *, args: Sequence[Any], keys: Sequence[Any]) -> None:
+    def _record(self, *, args: Sequence[Any], keys: Sequence[Any]) -> Any:
         captured = self._current
-        if captured is not None:
-            captured.calls.append(args)
-            captured.size += len(args[-1])
+        if captured is None:
+            # A hook kept the broker it was given and sends with it, later or in a thread: that is none of ours.
+            return self._dispatch(args=args, keys=keys)
+        captured.calls.append(args)
+        captured.size += len(args[-1])
+        return None
 
     def _on_trial(self) -> Any:
         """The copy without hooks and without a connection: whatever it does, nothing is sent."""
@@ -215,7 +229,7 @@ class RedisPublisher(_Capturing):
         Raises:
           ConflictError: the broker does not enqueue as we know it.
         """
-        captured = Captured(Message(queue, "distcron_trial", (), {}, {}))
+        captured = Captured(_Trial(queue, "distcron_trial", (), {}, {}))
         try:
             self._caught(self._on_trial().enqueue, captured)
         except Vetoed as error:
@@ -292,6 +306,7 @@ class StubPublisher(_Capturing):
 
     def __init__(self, broker: StubBroker) -> None:
         super().__init__(broker)
+        self._stub = broker
         self._copy.queues = _CatchingQueues(broker, self)
 
     def end_call(self, verb: str, queue: str, options: Mapping[str, Any]) -> Sequence[Any]:
@@ -300,9 +315,11 @@ class StubPublisher(_Capturing):
 
     def caught(self, queue: str, data: bytes) -> None:
         captured = self._current
-        if captured is not None:
-            captured.calls.append((queue, data))
-            captured.size += len(data)
+        if captured is None:
+            self._stub.queues[queue].put(data)
+            return
+        captured.calls.append((queue, data))
+        captured.size += len(data)
 
 
 class _CatchingQueues:
@@ -326,6 +343,10 @@ class _CatchingQueue:
         self.publisher.caught(self.name, data)
 
 
+def _own(value: Any) -> Any:
+    return copy.deepcopy(value) if value else type(value)()
+
+
 def tick_id(namespace: str, app: str, schedule: str, fire_time: int) -> str:
     """The message id of a tick: the same whoever computes it. A UUID of version 5 (RFC 4122)."""
     digest = hashlib.sha1(_IDS + f"{namespace}\n{app}\n{schedule}\n{fire_time}".encode(), usedforsecurity=False)
@@ -347,8 +368,9 @@ def schedule_message(
       ScheduleError: the stored arguments cannot be decoded here.
     """
     payload = decode_payload(spec.payload)
-    args, kwargs = tuple(payload["args"]), payload["kwargs"]
-    options = {**payload["options"], "distcron": {"schedule": spec.name, "fire_time": fire_time, "term": term}}
+    # Of its own: a hook may change what it is given, and the spec serves every later tick.
+    args, kwargs = tuple(_own(payload["args"])), _own(payload["kwargs"])
+    options = {**_own(payload["options"]), "distcron": {"schedule": spec.name, "fire_time": fire_time, "term": term}}
     if spec.policy.expires is not None:
         options["expires"] = spec.policy.expires
     if actor is None or type(actor).message_with_options is Actor.message_with_options:

@@ -8,8 +8,9 @@ comes back with its cursor.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from . import edits
 from .errors import ScheduleError
@@ -22,6 +23,10 @@ __all__ = ["Plan", "plan"]
 RETIREMENT = edits.DAY
 #: Read without parsing: there may be 100,000 of them, and nothing is to be done.
 _FROM_API = re.compile(r'\{"revision":\d+,"format":1,"source":"api",')
+
+
+#: From names to their last decided fire times, as far as they are known.
+Decided: TypeAlias = Callable[[Sequence[str]], Mapping[str, int]]
 
 
 @dataclass
@@ -38,10 +43,10 @@ class Plan:
         self.edits.append(edit)
 
 
-def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: Callable[[str], int | None]) -> Plan:
+def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: Decided) -> Plan:
     """Compares the code's schedules with the stored ones.
 
-    ``decided`` tells the last decided fire time of a schedule whose cursor got lost. A leader whose code has no
+    ``decided`` tells the last decided fire times of schedules whose cursor or spec got lost. A leader whose code has no
     schedule at all retires nothing: that is a module that was not imported.
     """
     made = Plan()
@@ -63,9 +68,18 @@ def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: 
             _keep(made, before, found, wanted, now, decided)
         elif found is not None:
             _without_code(made, before, found, now, decided, retiring=bool(code))
-    for spec in missing.values():
-        made.do("added", edits.add(spec, now))
+    _add(made, missing, now, decided)
     return made
+
+
+def _add(made: Plan, missing: Mapping[str, Spec], now: int, decided: Decided) -> None:
+    """Those that are not stored: new, or lost while what was decided of them is still known."""
+    known = decided(list(missing)) if missing else {}
+    for name, spec in missing.items():
+        if name in known:
+            made.do("restored", edits.add(spec, known[name], again=True))
+        else:
+            made.do("added", edits.add(spec, now))
 
 
 def _is_settled(before: Stored, now: int) -> bool:
@@ -74,11 +88,9 @@ def _is_settled(before: Stored, now: int) -> bool:
     return near and _FROM_API.match(before.spec) is not None
 
 
-def _keep(
-    made: Plan, before: Stored, found: Spec | None, wanted: Spec, now: int, decided: Callable[[str], int | None]
-) -> None:
+def _keep(made: Plan, before: Stored, found: Spec | None, wanted: Spec, now: int, decided: Decided) -> None:
     if found is None or before.score is None:
-        made.do("restored", edits.restore(before, wanted, decided(before.name), now))
+        made.do("restored", edits.restore(before, wanted, decided([before.name]).get(before.name), now))
     elif found.retired:
         made.do("returned", edits.return_(before, found, wanted, now))
     elif edits.is_absurd(found, before.score, now):
@@ -87,9 +99,7 @@ def _keep(
         made.do("changed", edits.change(before, found, wanted, now))
 
 
-def _without_code(
-    made: Plan, before: Stored, found: Spec, now: int, decided: Callable[[str], int | None], *, retiring: bool
-) -> None:
+def _without_code(made: Plan, before: Stored, found: Spec, now: int, decided: Decided, *, retiring: bool) -> None:
     if found.retired and now - found.retired.at > RETIREMENT:
         made.do("removed", edits.remove(before, found, now))
     elif found.retired:
@@ -98,6 +108,6 @@ def _without_code(
     elif found.source == "code" and retiring:
         made.do("retired", edits.retire(before, found, now))
     elif before.score is None:
-        made.do("restored", edits.restore(before, found, decided(before.name), now))
+        made.do("restored", edits.restore(before, found, decided([before.name]).get(before.name), now))
     elif edits.is_absurd(found, before.score, now):
         made.do("healed", edits.heal(before, found, now))

@@ -37,7 +37,10 @@ _PROBE_EACH = 5.0
 
 @dataclass
 class PassReport:
-    """What a pass did. ``more``: something is still due; ``next_score``: when the next one is (ms)."""
+    """What a pass did. ``more``: something is still due; ``next_score``: when the next one is (ms).
+
+    ``lost``: the lease. ``damaged``: a cursor is to be set anew.
+    """
 
     enqueued: int = 0
     recorded: int = 0
@@ -45,6 +48,7 @@ class PassReport:
     failed: int = 0
     more: bool = False
     lost: bool = False
+    damaged: bool = False
     next_score: int | None = None
 
 
@@ -90,6 +94,8 @@ class Scheduler:
     ) -> None:
         self.logger = get_logger(__name__, type(self))
         self.resting = Resting(clock)
+        #: The pass ends after the batch it is at.
+        self.stopping = False
         self._store = store
         self._specs = specs
         self._maker = maker
@@ -103,6 +109,7 @@ class Scheduler:
         self._lengths: dict[str, int] = {}
         self._situation = Situation()
         self._sweep = "0"
+        self._damaged = False
 
     def pass_once(self, now: int | None = None) -> PassReport:
         """Reads a page of what is due at ``now`` (UTC ms; the store's clock unless given), decides, commits in batches.
@@ -118,6 +125,7 @@ class Scheduler:
         self._lengths.clear()
         self._situation = Situation(self._lease.since - self._lease.ttl - 1000, disabled=self._disabled)
         rows, next_score, full = self._read(now)
+        self._damaged = False
         report = PassReport(next_score=next_score, more=full)
         # While the store commits one batch, the next is made.
         committing: tuple[_Batch, Answers] | None = None
@@ -128,9 +136,13 @@ class Scheduler:
             if report.lost or not self._lease.trusted:
                 report.lost = True
                 break
+            if self.stopping:
+                report.more = True
+                break
             committing = batch, self._store.start_fire(self._guard(now), batch.fires)
         if committing:
             self._committed(*committing, report)
+        report.damaged = self._damaged
         return report
 
     def sweep(self) -> int:
@@ -168,7 +180,7 @@ class Scheduler:
             for fire, captured in self._fires_of(row, known[row.name], now):
                 batch.add(fire, captured)
                 self._progress.made()
-                if batch.full or self._clock.monotonic() >= deadline:
+                if batch.full or self.stopping or self._clock.monotonic() >= deadline:
                     yield batch
                     batch, deadline = _Batch(), self._batch_deadline()
         if batch.fires:
@@ -182,16 +194,19 @@ class Scheduler:
     def _fires_of(self, row: DueRow, known: Known, now: int) -> Iterator[Made]:
         if not _is_text(row.name):
             self._fail(row.name, "its name is no text; remove it from the key 'due'")
+        elif row.score is None:
+            self._damaged = True
+            self._fail(row.name, "its cursor is no time, so it is set anew")
         elif isinstance(known.spec, NotForUs):
             self._leave_alone(row.name, known.spec)
         elif isinstance(known.spec, ScheduleError):
-            yield self._unusable(row, known.spec), None
+            yield self._unusable(row, row.score, known.spec), None
         else:
-            yield from self._ticks_of(row, known, known.spec, now)
+            yield from self._ticks_of(row, row.score, known, known.spec, now)
 
-    def _ticks_of(self, row: DueRow, known: Known, spec: Spec, now: int) -> Iterator[Made]:
+    def _ticks_of(self, row: DueRow, cursor: int, known: Known, spec: Spec, now: int) -> Iterator[Made]:
         try:
-            row, moves = self._decide(row, known, spec, now)
+            row, moves = self._decide(row, cursor, known, spec, now)
             yield from self._maker.make(row, known, spec, moves, now, self._lease.term)
         except DistCronError:
             raise
@@ -200,14 +215,14 @@ class Scheduler:
             self.logger.exception("Schedule %r: its ticks cannot be decided.", row.name)
             self.resting.failed(row.name, f"{type(error).__name__}: {error}")
 
-    def _decide(self, row: DueRow, known: Known, spec: Spec, now: int) -> tuple[DueRow, list[Move]]:
+    def _decide(self, row: DueRow, cursor: int, known: Known, spec: Spec, now: int) -> tuple[DueRow, list[Move]]:
         if spec.policy.overlap == "allow" and spec.policy.max_queue_length is None:
-            return row, decide(spec, row.score, now, self._situation)
+            return row, decide(spec, cursor, now, self._situation)
         row = self._without_lost_run(row, spec)
         situation = replace(
             self._situation, outstanding=bool(row.outstanding), queue_length=lambda: self._queue_length(known.waiting)
         )
-        moves = decide(spec, row.score, now, situation)
+        moves = decide(spec, cursor, now, situation)
         if known.waiting in self._lengths:
             self._lengths[known.waiting] += sum(move.outcome == ENQUEUED for move in moves)
         if not moves or (moves[-1].new_score or NEVER) <= now:
@@ -236,11 +251,11 @@ class Scheduler:
         self.logger.warning("Schedule %r: the run of message %s was given up.", row.name, row.outstanding)
         return row._replace(outstanding=NO_RUN)
 
-    def _unusable(self, row: DueRow, error: ScheduleError) -> Fire:
+    def _unusable(self, row: DueRow, cursor: int, error: ScheduleError) -> Fire:
         """Takes a schedule that cannot be used out of the way, with the reason; the others go on."""
         self.logger.error("Schedule %r is disabled: %s", row.name, error)
-        record = Record(DISABLED, row.score, row.score, reason=plain(str(error)))
-        return Fire(row.name, row.revision, row.score, NEVER, record)
+        record = Record(DISABLED, cursor, cursor, reason=plain(str(error)))
+        return Fire(row.name, row.revision, cursor, NEVER, record)
 
     def _leave_alone(self, name: str, why: NotForUs) -> None:
         if name not in self._left_alone:

@@ -117,8 +117,8 @@ class Spec:
             "queue": self.queue,
             "timing": self.timing.to_json(),
             "policy": asdict(self.policy),
-            # Pickles of equal values differ between processes; the digest of what they hold does not.
-            "payload": {key: value for key, value in self.payload.items() if key != "encoded"},
+            # Encoded, equal values may differ (a pickled set does): that is one edit too many, and never a stale one.
+            "payload": dict(self.payload),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -129,7 +129,6 @@ class Spec:
             "source": self.source,
             "name": self.name,
             **self._behaviour(),
-            "payload": dict(self.payload),
             "retired": asdict(self.retired) if self.retired else None,
             "paused": asdict(self.paused) if self.paused else None,
             "fingerprint": self.fingerprint,
@@ -150,7 +149,7 @@ def resolve(
         queue=queue,
         timing=schedule.timing.bind(name, tz),
         policy=policy.overridden(schedule.policy),
-        payload=encode_payload(schedule, name),
+        payload=encode_payload(schedule, name, actor, queue),
         source=source,
     )
 

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -17,6 +16,7 @@ from ..demo.run import SHORTEST, run
 from ..demo.show import Show
 from ..errors import ConfigurationError
 from ..server import Server
+from ..waking import Wake
 from .beat import DEV_SERVER, add_app_arguments
 from .exits import Exit
 from .output import print_json
@@ -115,7 +115,7 @@ def _dev(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _until(is_so: Callable[[], bool], child: Child, stopped: threading.Event) -> bool:
+def _until(is_so: Callable[[], bool], child: Child, stopped: Wake) -> bool:
     """Waits for it. False: the child ended, or we are to."""
     while not is_so():
         if not child.alive or stopped.wait(0.05):
@@ -123,7 +123,7 @@ def _until(is_so: Callable[[], bool], child: Child, stopped: threading.Event) ->
     return True
 
 
-def _until_one_ends(children: list[Child], stopped: threading.Event) -> Child | None:
+def _until_one_ends(children: list[Child], stopped: Wake) -> Child | None:
     while not stopped.wait(0.5):
         for child in children:
             if not child.alive:
@@ -131,8 +131,8 @@ def _until_one_ends(children: list[Child], stopped: threading.Event) -> Child | 
     return None
 
 
-def _stopped_by_signal() -> threading.Event:
-    stopped = threading.Event()
+def _stopped_by_signal() -> Wake:
+    stopped = Wake()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     return stopped

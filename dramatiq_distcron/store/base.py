@@ -82,12 +82,12 @@ class Guard:
 class DueRow(NamedTuple):
     """A schedule whose cursor is due. ``revision`` is that of its spec (``""``: it was not stored by us).
 
-    ``outstanding`` is the message of the run that holds it up, if any, and ``enqueued`` the fire time of its last tick
-    that got a message.
+    ``score`` is ``None`` if it is no time: somebody else wrote it. ``outstanding`` is the message of the run that holds
+    it up, if any, and ``enqueued`` the fire time of its last tick that got a message.
     """
 
     name: str
-    score: int
+    score: int | None
     revision: int | str
     outstanding: str
     enqueued: int | None = None
@@ -262,6 +262,8 @@ class Store(Protocol):
 
     # Schedules.
     def edit(self, guard: Guard, edits: Sequence[Edit]) -> list[str] | None: ...
+
+    def drop_strays(self, guard: Guard) -> int | None: ...
 
     def get(self, names: Iterable[str]) -> dict[str, Stored]: ...
 

@@ -64,6 +64,16 @@ class ScheduleVerbs(Verbs):
         """Every stored schedule, as of one instant."""
         yield from self.get(list(self._state.schedules)).values()
 
+    def drop_strays(self, guard: Guard) -> int | None:
+        """Drops cursors without a schedule, and says how many. ``None``: the lease is lost."""
+        with self._woken:
+            if not self._admits(guard):
+                return None
+            strays = [name for name in self._state.due if name not in self._state.schedules]
+            for name in strays:
+                del self._state.due[name]
+            return len(strays)
+
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The last outcome of each schedule that has one."""
         with self._woken:

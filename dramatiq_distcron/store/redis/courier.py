@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,10 +37,18 @@ class Courier:
         self._connection: Any = (
             None if isinstance(client, redis.RedisCluster) else client.connection_pool.make_connection()
         )
+        self._start_thread()
+
+    def _start_thread(self) -> None:
+        self._pid = os.getpid()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="distcron-commit")
 
     def start(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Future[Any]:
         """Sends ``script``; the future has its reply, or raises what redis-py raises."""
+        if self._pid != os.getpid():
+            # A fork has no thread of its parent's, and must not speak on its parent's connection.
+            self._connection = self._connection and self._client.connection_pool.make_connection()
+            self._start_thread()
         if self._connection is None:
             return self._thread.submit(script, keys=keys, args=args)
         packed = self._connection.pack_command("EVALSHA", script.sha, len(keys), *keys, *args)
@@ -50,7 +59,7 @@ class Courier:
 
     def close(self) -> None:
         """Closes the connection, after what is under way; it is opened again for the next."""
-        if self._connection is not None:
+        if self._connection is not None and self._pid == os.getpid():
             self._thread.submit(self._connection.disconnect).result()
 
     def _exchange(self, packed: Any, sent: threading.Event, script: Script) -> Any:

@@ -26,10 +26,16 @@ local function take_edit()
   }
 end
 
+-- A cursor as ours are; what else may stand there counts as none.
+local function cursor(name)
+  local score = redis.call('zscore', DUE, name)
+  return score and string.find(score, '^-?%d+$') and #score <= 16 and score or ''
+end
+
 local function is_stale(e)
   -- A cursor without a schedule is a leftover that a new one may take over.
   return (redis.call('hget', SCHEDULES, e.name) or '') ~= e.spec
-    or (e.spec ~= '' and (redis.call('zscore', DUE, e.name) or '') ~= e.score)
+    or (e.spec ~= '' and cursor(e.name) ~= e.score)
 end
 
 local function remember(name, outcome)
@@ -52,8 +58,8 @@ end
 -- Never the same number twice, also for a schedule that was removed and added again: a decision made on the old
 -- one must not fit the new one.
 local function next_revision()
-  local last = redis.call('get', REVISION)
-  local revision = string.format('%.0f', math.max(tonumber(last or 0), tonumber(NOW)) + 1)
+  local last = tonumber(redis.call('get', REVISION) or nil) or 0
+  local revision = string.format('%.0f', math.max(last, tonumber(NOW)) + 1)
   redis.call('set', REVISION, revision)
   return revision
 end

@@ -2,9 +2,22 @@
 -- An outcome that sent no message opens a run of equal outcomes, kept in `last` until it changes: an hour of
 -- skips is one record in the stream, not 3,600.
 
--- `last` as a table if it is an open run; a closed one stays text, for nothing in it is needed.
+-- `last` as a table if it is an open run; a closed one stays text, for nothing in it is needed. Nothing if it is none of
+-- ours: what somebody else wrote there must not keep a schedule from its ticks.
 local function opened(last)
-  return last and string.find(last, '"open":true', 1, true) and cjson.decode(last) or last
+  if not last or not string.find(last, '"open":true', 1, true) then
+    return last
+  end
+  local ok, record = pcall(cjson.decode, last)
+  if not ok or type(record) ~= 'table' or not tonumber(record.count) then
+    return nil
+  end
+  for _, field in ipairs({'outcome', 'fire_time', 'fire_time_to', 'count', 'reason', 'decided_at', 'term', 'holder'}) do
+    if type(record[field]) ~= 'string' then
+      return nil
+    end
+  end
+  return record
 end
 
 local function as_text(last)

@@ -44,4 +44,9 @@ class LeaseVerbs(Verbs):
         k = self.keys
         with self._errors():
             holder, term, since = self._client.mget(k.lease, k.term, k.since)
-        return (text(holder), int(term or 0), int(since or 0)) if holder else None
+        return (text(holder), _number(term), _number(since)) if holder else None
+
+
+def _number(value: bytes | None) -> int:
+    """What is shown only: a foreign value is no reason to show nothing."""
+    return int(value) if value and value.isdigit() else 0

@@ -16,11 +16,11 @@ end
 local time = redis.call('time')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 -- Read before the first write: a wrong type must fail before the lease is ours.
-local term = redis.call('get', KEYS[2])
+local term = tonumber(redis.call('get', KEYS[2]) or nil)
 redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
-if holder then
+if holder and term then
   -- It is ours already: the reply to our first attempt was lost.
-  return {'acquired', term, now}
+  return {'acquired', string.format('%.0f', term), now}
 end
 -- A first term is the time, so that a flush of the database never lowers it.
 local raised = term and string.format('%.0f', term + 1) or now

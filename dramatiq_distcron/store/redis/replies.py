@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 from redis.exceptions import AuthorizationError, RedisClusterException
 
 from ...errors import ConfigurationError, StoreRefused, StoreUnavailable
+from ..base import NEVER
 
-__all__ = ["is_passing", "mapped_errors", "masked", "raw", "refuse_url", "text"]
+__all__ = ["cursor", "is_passing", "mapped_errors", "masked", "raw", "record", "refuse_url", "revision", "text"]
+
+_RECORD = ("outcome", "message_id", "lateness_ms", "term", "holder", "reason")
 
 #: Answers that say "not now" though they come as plain errors.
 _PASSING = (
@@ -73,6 +78,32 @@ def text(value: bytes | str | int | None) -> str:
 def raw(value: str) -> bytes:
     """The bytes that ``text`` made a text of."""
     return value.encode("utf-8", "surrogateescape")
+
+
+def revision(value: bytes | str | None) -> int | str:
+    """A schedule's revision; as it stands if it is none of ours, for it is only compared."""
+    found = text(value)
+    return int(found) if found.isascii() and found.isdigit() else found
+
+
+def cursor(score: float | str | None) -> int | None:
+    """A schedule's cursor. ``None``: there is none, or it is none of ours, and nothing can be decided on it."""
+    try:
+        number = float("nan" if score is None else score)
+    except ValueError:
+        return None
+    # Ours are whole; what was written by hand may be anything.
+    return int(number) if abs(number) <= NEVER and number.is_integer() else None
+
+
+def record(value: bytes | None) -> Mapping[str, Any] | None:
+    """The last outcome of a schedule; ``None`` if it is none of ours."""
+    try:
+        found = json.loads(value or b"")
+        int(found["fire_time"]), int(found["fire_time_to"]), int(found["count"]), int(found["decided_at"])
+        return {**dict.fromkeys(_RECORD, ""), **found}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def is_passing(answer: str) -> bool:

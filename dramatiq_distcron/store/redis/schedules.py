@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base import Edit, Guard, History, Stored
-from .replies import raw, text
+from .replies import cursor, raw, record, revision, text
 from .verbs import CHUNK, Verbs, answers_of, chunks
 
 __all__ = ["ScheduleVerbs"]
@@ -51,14 +51,14 @@ class ScheduleVerbs(Verbs):
 
     def scan(self) -> Iterator[Stored]:
         """Every stored schedule, in no order; one that is changed meanwhile may come in either form."""
-        cursor = 0
+        at = 0
         seen: set[str] = set()
         while True:
             with self._errors():
-                cursor, specs = self._client.hscan(self.keys.schedules, cursor, count=CHUNK)
+                at, specs = self._client.hscan(self.keys.schedules, at, count=CHUNK)
             yield from self._stored({name: spec for name, spec in specs.items() if text(name) not in seen})
             seen.update(text(name) for name in specs)
-            if cursor == 0:
+            if at == 0:
                 return
 
     def _stored(self, specs: Mapping[Any, Any]) -> list[Stored]:
@@ -70,9 +70,16 @@ class ScheduleVerbs(Verbs):
             scores = self._client.zmscore(self.keys.due, names)
             revisions = self._client.hmget(self.keys.revisions, names)
         return [
-            Stored(text(name), text(specs[name]), _score(score), int(revision) if revision else "")
-            for name, score, revision in zip(names, scores, revisions, strict=True)
+            Stored(text(name), text(specs[name]), cursor(score), revision(given))
+            for name, score, given in zip(names, scores, revisions, strict=True)
         ]
+
+    def drop_strays(self, guard: Guard) -> int | None:
+        """Drops cursors without a schedule, and says how many. ``None``: the lease is lost."""
+        k = self.keys
+        with self._errors():
+            reply = self._scripts.drop_strays(keys=[k.lease, k.schedules, k.due], args=[guard.holder])
+        return None if text(reply[0]) == "lost" else int(reply[1])
 
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The last outcome of each schedule that has one."""
@@ -80,7 +87,7 @@ class ScheduleVerbs(Verbs):
         for chunk in chunks(list(names)):
             with self._errors():
                 values = self._client.hmget(self.keys.last, [raw(name) for name in chunk])
-            found.update({n: json.loads(v) for n, v in zip(chunk, values, strict=True) if v is not None})
+            found.update({n: last for n, v in zip(chunk, values, strict=True) if (last := record(v)) is not None})
         return found
 
     def history(self, name: str | None, limit: int) -> list[History]:
@@ -125,7 +132,3 @@ def _edit_args(edit: Edit) -> list[Any]:
     if record is None:
         return [*args, "", "", "", "", ""]
     return [*args, record.outcome, record.fire_time, record.fire_time_to, record.count, record.reason]
-
-
-def _score(score: float | None) -> int | None:
-    return None if score is None else int(score)

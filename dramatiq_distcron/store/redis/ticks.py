@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import NEVER, Answers, DuePage, DueRow, Fire, Guard
 from .courier import Courier
-from .replies import text
+from .replies import cursor, revision, text
 from .verbs import Verbs
 
 __all__ = ["TickVerbs"]
@@ -27,19 +27,13 @@ class TickVerbs(Verbs):
             reply = self._scripts.read_due(
                 keys=[k.revisions, k.due, k.outstanding, k.enqueued], args=[now, skip, limit]
             )
-        rows, later = json.loads(reply.decode("utf-8", "surrogateescape"))
+        rows, next_score = json.loads(reply.decode("utf-8", "surrogateescape"))
         return DuePage(
             rows=[
-                DueRow(
-                    name,
-                    _whole(score),
-                    int(revision) if revision else "",
-                    outstanding,
-                    int(enqueued) if enqueued else None,
-                )
-                for name, score, revision, outstanding, enqueued in rows
+                DueRow(name, cursor(score), revision(given), outstanding, int(last) if last.isdigit() else None)
+                for name, score, given, outstanding, last in rows
             ],
-            next_score=_whole(later) if later and _whole(later) < NEVER else None,
+            next_score=later if (later := cursor(next_score)) is not None and later < NEVER else None,
         )
 
     def fire(self, guard: Guard, fires: Sequence[Fire]) -> list[str] | None:
@@ -81,14 +75,6 @@ def _fire_answers(reply: Sequence[Any], count: int) -> list[str] | None:
     for index, answer in zip(reply[1::2], reply[2::2], strict=True):
         answers[index - 1] = text(answer)
     return answers
-
-
-def _whole(score: str) -> int:
-    # Ours are whole numbers; one with a fraction was written by hand, and won't compare.
-    try:
-        return int(score)
-    except ValueError:
-        return int(float(score))
 
 
 def _pack(fire: Fire, given: list[Any], args: list[Any]) -> None:
