@@ -18,7 +18,6 @@ _ELSEWHERE = {
     "id": "name",
     "jitter": "spread",
     "coalesce": "catch_up",
-    "catchup": "catch_up",
     "max_instances": "overlap",
     "concurrency_policy": "overlap",
     "skip_delay": "misfire_grace_time",
