@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from .exits import PidFileError
 
@@ -23,33 +23,53 @@ def pid_file(name: str | None) -> Iterator[None]:
     if name is None:
         yield
         return
-    file = Path(name)
-    _refuse_running(file)
     try:
-        file.unlink(missing_ok=True)
-        # Exclusively: of two that start at the same time, one is refused.
-        with file.open("x") as opened:
-            opened.write(str(os.getpid()))
-    except FileExistsError:
-        raise PidFileError(f"The pid file {file} was written by another beat at this moment.") from None
+        opened = _locked(name)
     except OSError as error:
-        raise PidFileError(f"The pid file {file} cannot be written: {error.strerror}.") from error
+        raise PidFileError(f"The pid file {name} cannot be written: {error.strerror}.") from error
     try:
-        yield
+        _refuse_running(name, os.read(opened, 100).strip())
+        os.ftruncate(opened, 0)
+        os.pwrite(opened, str(os.getpid()).encode(), 0)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.unlink(name)
     finally:
-        with suppress(OSError):
-            file.unlink()
+        os.close(opened)
 
 
-def _refuse_running(file: Path) -> None:
-    try:
-        text = file.read_bytes().strip()
-    except OSError:
+def _locked(name: str) -> int:
+    """The file, opened and locked for as long as it is open: of two that start at the same time, one is refused."""
+    while True:
+        opened = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it before may have removed it since we opened it.
+            if os.path.exists(name) and os.path.samestat(os.fstat(opened), os.stat(name)):
+                return opened
+        except BlockingIOError:
+            pid = os.pread(opened, 100, 0).decode(errors="replace").strip() or "just started"
+            os.close(opened)
+            raise _taken(name, pid) from None
+        except BaseException:
+            os.close(opened)
+            raise
+        os.close(opened)
+
+
+def _refuse_running(name: str, text: bytes) -> None:
+    if not text:
         return
     if not re.fullmatch(rb"[1-9][0-9]{0,9}", text):
-        raise PidFileError(f"{file} is not a pid file, so it is not overwritten. Name another with --pid-file.")
+        raise PidFileError(f"{name} is not a pid file, so it is not overwritten. Name another with --pid-file.")
     if int(text) != os.getpid() and _runs(int(text)):
-        raise PidFileError(f"{file} says that a beat runs as process {int(text)}. Stop it, or name another pid file.")
+        raise _taken(name, str(int(text)))
+
+
+def _taken(name: str, pid: str) -> PidFileError:
+    return PidFileError(f"{name} says that a beat runs as process {pid}. Stop it, or name another pid file.")
 
 
 def _runs(pid: int) -> bool:
