@@ -1,5 +1,6 @@
 """Periodic jobs for Dramatiq that stay safe on many machines."""
 
+from .apscheduler_triggers import from_apscheduler
 from .errors import (
     ConfigurationError,
     ConflictError,
@@ -12,7 +13,7 @@ from .errors import (
     StoreUnavailable,
 )
 from .middleware.distcron import DistCron, get_distcron, install
-from .schedules import Schedule, cron, every
+from .schedules import Schedule, any_of, at, cron, every
 from .tick import Tick, current_tick
 from .version import VERSION as __version__
 
@@ -23,8 +24,11 @@ __all__ = [
     "install",
     # Schedules
     "Schedule",
+    "any_of",
+    "at",
     "cron",
     "every",
+    "from_apscheduler",
     # In an actor
     "Tick",
     "current_tick",

@@ -12,12 +12,12 @@ The rules for clock changes are Debian's (cron 3.0pl1; section 3 of the project'
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
-from .cron_expression import CronExpression
 from .zones import OffsetSpan, span_at
 
-__all__ = ["next_fire"]
+__all__ = ["WallTimes", "next_fire"]
 
 _DAY = 86_400
 _LONGEST_CHANGE = 3 * 3600
@@ -25,7 +25,16 @@ _FIRST_INSTANT = -62_135_596_800  # 0001-01-01 00:00:00 UTC
 _LAST_INSTANT = 253_402_300_799  # 9999-12-31 23:59:59 UTC
 
 
-def next_fire(expression: CronExpression, zone: ZoneInfo, after_ms: int) -> int | None:
+class WallTimes(Protocol):
+    """Matching wall times, without a zone; hashable."""
+
+    @property
+    def is_wildcard(self) -> bool: ...
+
+    def next_wall_second(self, after: int) -> int | None: ...
+
+
+def next_fire(expression: WallTimes, zone: ZoneInfo, after_ms: int) -> int | None:
     """Return the first fire time strictly after `after_ms`; both are UTC milliseconds since 1970.
 
     The result is a whole second and depends on nothing but the arguments (and the zone's data). None when there is
@@ -37,7 +46,7 @@ def next_fire(expression: CronExpression, zone: ZoneInfo, after_ms: int) -> int 
 
 
 @lru_cache(maxsize=16_384)
-def _next_fire(expression: CronExpression, zone: ZoneInfo, after: int) -> int | None:
+def _next_fire(expression: WallTimes, zone: ZoneInfo, after: int) -> int | None:
     fixed = not expression.is_wildcard
     span = span_at(zone, after)
     done = max(after + span.offset, _dealt_with(span, fixed))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
 
-from .cron_expression import CronExpression, parse
-from .cron_time import next_fire
-from .durations import LAST_INSTANT, Duration, instant_ms, milliseconds, utc
+from .cron_expression import parse
+from .durations import Duration, instant_ms, milliseconds, utc
 from .errors import ConfigurationError, ScheduleError
 from .policies import PolicyOptions, checked_policy
 from .suggestions import refuse_unknown
+from .timings import AnyTiming, AtTiming, CronTiming, EveryTiming, Timing
 from .zones import load_zone
 
 if TYPE_CHECKING:
@@ -21,109 +20,19 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    "CronTiming",
-    "EveryTiming",
     "Schedule",
     "ScheduleHost",
     "ScheduleOptions",
-    "Timing",
+    "any_of",
+    "at",
     "cron",
     "every",
-    "timing_from_json",
+    "made",
+    "refuse_unknown_options",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Timing(ABC):
-    """When: a pure function from an instant to the next fire time, the same on every host.
-
-    Attributes:
-      kind: the word for it in listings.
-      expression: how it is shown.
-      timezone: the zone its expression is read in, if any.
-    """
-
-    kind: str
-    expression: str
-    timezone: str | None
-
-    @abstractmethod
-    def next_ms(self, after: int) -> int | None:
-        """The first fire time strictly after ``after``, both UTC ms; ``None`` if there is none."""
-
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """What ``timing_from_json`` builds an equal one from."""
-
-    def bind(self, name: str, timezone: str) -> Timing:
-        """With what only the app knows: the schedule's name and the default zone."""
-        return self
-
-
-@dataclass(frozen=True)
-class CronTiming(Timing):
-    """By a cron expression, in a zone (``None``: the app's default)."""
-
-    cron: CronExpression
-    timezone: str | None = None
-    kind = "cron"
-
-    @property
-    def expression(self) -> str:  # type: ignore[override]
-        return self.cron.text
-
-    def next_ms(self, after: int) -> int | None:
-        return next_fire(self.cron, load_zone(self.timezone or "UTC"), after)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "expression": self.cron.text,
-            "seconds": self.cron.seconds,
-            "timezone": self.timezone,
-        }
-
-    def bind(self, name: str, timezone: str) -> Timing:
-        return replace(self, cron=self.cron.spread(name), timezone=self.timezone or timezone)
-
-
-@dataclass(frozen=True)
-class EveryTiming(Timing):
-    """At ``anchor`` plus every multiple of ``interval``, both in ms: it never drifts."""
-
-    interval: int
-    anchor: int = 0
-    kind = "every"
-    timezone = None
-
-    @property
-    def expression(self) -> str:  # type: ignore[override]
-        return f"every {timedelta(milliseconds=self.interval)}"
-
-    def next_ms(self, after: int) -> int | None:
-        found = self.anchor + ((after - self.anchor) // self.interval + 1) * self.interval
-        return found if found <= LAST_INSTANT else None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "interval": self.interval, "anchor": self.anchor}
-
-
-def timing_from_json(data: Mapping[str, Any]) -> Timing:
-    """The timing that ``to_json`` described. Raises ``ScheduleError`` if it cannot be used."""
-    kind = data.get("kind")
-    if kind == "cron":
-        return CronTiming(parse(data["expression"], seconds=data["seconds"]), data["timezone"])
-    if kind == "every":
-        return EveryTiming(_whole(data["interval"], 1000), _whole(data["anchor"], -LAST_INSTANT))
-    raise ScheduleError(f"A schedule of kind {kind!r} is not known to this version.")
-
-
-def _whole(value: Any, least: int) -> int:
-    if not isinstance(value, int) or not least <= value <= LAST_INSTANT:
-        raise ScheduleError(f"{value!r} is no time in ms that can be used.")
-    return value
 
 
 class ScheduleOptions(PolicyOptions, total=False):
@@ -180,8 +89,13 @@ class Schedule:
           ConfigurationError: ``instant`` is naive, or the times depend on the name (``H``) and it has none.
         """
         timing = self.timing if self.name is None else self.timing.bind(self.name, "UTC")
-        found = timing.next_ms(instant_ms(instant, "The instant"))
+        after = instant_ms(instant, "The instant")
+        found = timing.next_within(after, self.policy.get("start"), self.policy.get("end"))
         return None if found is None else utc(found)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is valid but often not meant, one sentence each."""
+        return self.timing.warnings()
 
     def __call__(self, actor: Actor[P, R]) -> Actor[P, R]:
         """Gives this schedule to ``actor``.
@@ -226,10 +140,10 @@ def cron(
       InvalidCronExpression: the expression is not accepted; the message says why.
       ConfigurationError: a zone or an option cannot be used.
     """
-    _refuse_unknown("cron()", options, {"tz", "seconds"})
+    refuse_unknown_options("cron()", options, {"tz", "seconds"})
     if tz is not None:
         load_zone(tz)
-    return _schedule(CronTiming(parse(expression, seconds=seconds), tz), options)
+    return made(CronTiming(parse(expression, seconds=seconds), tz), options)
 
 
 def every(
@@ -256,7 +170,7 @@ def every(
     Raises:
       ConfigurationError: no interval, one below a second, a naive anchor, or an option that cannot be used.
     """
-    _refuse_unknown("every()", options, {"weeks", "days", "hours", "minutes", "seconds", "anchor"})
+    refuse_unknown_options("every()", options, {"weeks", "days", "hours", "minutes", "seconds", "anchor"})
     try:
         parts = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError, TypeError) as error:
@@ -267,14 +181,51 @@ def every(
         parts.total_seconds() if interval is None else interval, "The interval of every()", minimum=1000
     )
     start = 0 if anchor is None else instant_ms(anchor, "The anchor of every()")
-    return _schedule(EveryTiming(length, start), options)
+    return made(EveryTiming(length, start), options)
 
 
-def _refuse_unknown(maker: str, options: Mapping[str, Any], own: Set[str]) -> None:
+def at(instant: datetime, **options: Unpack[ScheduleOptions]) -> Schedule:
+    """Once, at ``instant``. A schedule that is stored after it never fires.
+
+    Parameters:
+      instant: an aware datetime; cut to the millisecond.
+      **options: see :class:`~dramatiq_distcron.schedules.ScheduleOptions`.
+
+    Raises:
+      ConfigurationError: it is naive, or an option cannot be used.
+    """
+    refuse_unknown_options("at()", options)
+    return made(AtTiming(instant_ms(instant, "The instant of at()")), options)
+
+
+def any_of(*schedules: Schedule, **options: Unpack[ScheduleOptions]) -> Schedule:
+    """Whenever one of ``schedules`` says so. A time that several of them have is one fire time.
+
+    Parameters:
+      *schedules: two or more, without options of their own: what is made is one schedule, with one name.
+      **options: see :class:`~dramatiq_distcron.schedules.ScheduleOptions`.
+
+    Raises:
+      ConfigurationError: there are fewer than two, one has options, or an option cannot be used.
+    """
+    refuse_unknown_options("any_of()", options)
+    if len(schedules) < 2:
+        raise ScheduleError("any_of() joins two schedules or more: any_of(cron('0 9 * * 1-5'), cron('0 12 * * 6'))")
+    for schedule in schedules:
+        if not isinstance(schedule, Schedule):
+            raise ScheduleError(f"any_of() joins schedules such as cron(...), not {schedule!r}.")
+        if any((schedule.name, schedule.args, schedule.kwargs, schedule.options, schedule.policy)):
+            raise ScheduleError(f"any_of() makes one schedule of several: give its options to it, not to {schedule!r}.")
+    return made(AnyTiming(tuple(schedule.timing for schedule in schedules)), options)
+
+
+def refuse_unknown_options(maker: str, options: Mapping[str, Any], own: Set[str] = frozenset()) -> None:
+    """Raises ``ConfigurationError`` for an option that neither every schedule has nor the maker's ``own`` are."""
     refuse_unknown({name: None for name in options if name not in _OPTIONS}, _OPTIONS | own, maker)
 
 
-def _schedule(timing: Timing, options: Mapping[str, Any]) -> Schedule:
+def made(timing: Timing, options: Mapping[str, Any]) -> Schedule:
+    """The schedule of a timing and the options of every kind. Raises ``ConfigurationError`` if one cannot be used."""
     return Schedule(
         timing,
         name=_checked_name(options.get("name")),

@@ -12,8 +12,10 @@ from typing import Any, Literal
 from .arguments import checked_payload, encode_payload
 from .errors import ScheduleError
 from .policies import Policy
-from .schedules import Schedule, Timing, timing_from_json
-from .zones import load_zone
+from .schedules import Schedule
+from .timing_json import UnknownKind, timing_from_json
+from .timings import Timing
+from .zones import UnknownZone
 
 __all__ = [
     "FORMAT",
@@ -76,9 +78,7 @@ class Spec:
 
     def next_ms(self, after: int) -> int | None:
         """The first fire time strictly after ``after``, within start and end; UTC ms."""
-        start, end = self.policy.start, self.policy.end
-        found = self.timing.next_ms(after if start is None else max(after, start - 1))
-        return None if found is None or (end is not None and found > end) else found
+        return self.timing.next_within(after, self.policy.start, self.policy.end)
 
     def score_of(self, fire_time: int) -> int:
         """When the tick of ``fire_time`` is to be enqueued: later by its part of the spread.
@@ -168,6 +168,10 @@ def parse_spec(text: str) -> Spec:
         if data["format"] > FORMAT:
             raise NotForUs(f"It has form {data['format']}; this version knows forms up to {FORMAT}.")
         return _from_json(data)
+    except UnknownZone as error:
+        raise NotForUs(f"Its zone cannot be used on this host: {error}") from error
+    except UnknownKind as error:
+        raise NotForUs(str(error)) from error
     except ScheduleError:
         raise
     except Exception as error:
@@ -183,7 +187,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         name=_text(data, "name"),
         actor=_text(data, "actor"),
         queue=_text(data, "queue"),
-        timing=_timing(data["timing"]).bind(data["name"], "UTC"),
+        timing=timing_from_json(data["timing"]).bind(data["name"], "UTC"),
         policy=Policy.from_json(data["policy"]),
         payload=payload if "encoded" in payload else checked_payload(payload),
         source=_text(data, "source"),  # type: ignore[arg-type]
@@ -197,16 +201,6 @@ def _pause(data: Mapping[str, Any] | None) -> Pause | None:
         return None
     until = data["until"]
     return Pause(int(data["since"]), str(data["reason"]), None if until is None else int(until))
-
-
-def _timing(data: Mapping[str, Any]) -> Timing:
-    zone = data.get("timezone")
-    if zone is not None:
-        try:
-            load_zone(zone)
-        except ScheduleError as error:
-            raise NotForUs(f"Its zone cannot be used on this host: {error}") from error
-    return timing_from_json(data)
 
 
 def _text(data: Mapping[str, Any], field_name: str) -> str:

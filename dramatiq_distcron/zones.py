@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from .errors import ScheduleError
 
-__all__ = ["OffsetSpan", "load_zone", "offset_changes", "span_at", "tzdata_version"]
+__all__ = ["OffsetSpan", "UnknownZone", "load_zone", "offset_changes", "span_at", "tzdata_version"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # One day inside what datetime can hold, so that no offset leads out of it.
@@ -29,7 +29,13 @@ _LAST = int((datetime(9999, 12, 30, tzinfo=timezone.utc) - _EPOCH).total_seconds
 _STEP = 2 * 86_400
 _BLOCK = 182 * _STEP
 
+#: Names in the system's data that stand for whatever the host is set to.
+_OF_THE_HOST = ("localtime", "posixrules", "Factory")
 _FIXED = re.compile(r"(UTC|GMT|Z)?[+-][0-9]{1,2}(:?[0-9]{2})*")
+
+
+class UnknownZone(ScheduleError):
+    """Another host's data may have it."""
 
 
 class OffsetSpan(NamedTuple):
@@ -48,14 +54,14 @@ class OffsetSpan(NamedTuple):
 def load_zone(name: str) -> ZoneInfo:
     """Return the IANA time zone of that name.
 
-    Raises `ScheduleError` for unknown names, fixed offsets, paths and whatever is not text.
+    Raises `UnknownZone` for unknown names, fixed offsets, paths and whatever is not text.
     """
     text = _checked_name(name)
     try:
         return ZoneInfo(text)
     except Exception:
         # The lookup ends in the file system: OSError, ValueError, UnicodeError and more, by platform.
-        raise ScheduleError(f"time zone {text[:80]!r} is not known; {_suggestion(text)}") from None
+        raise UnknownZone(f"time zone {text[:80]!r} is not known; {_suggestion(text)}") from None
 
 
 def tzdata_version() -> str:
@@ -92,9 +98,14 @@ def offset_changes(zone: ZoneInfo, start: int, end: int) -> Iterator[OffsetSpan]
 def _checked_name(name: object) -> str:
     if not isinstance(name, str):
         kind = type(name).__name__
-        raise ScheduleError(f"a time zone is named, such as 'Europe/Berlin', not given as an object of type {kind}")
+        raise UnknownZone(f"a time zone is named, such as 'Europe/Berlin', not given as an object of type {kind}")
     if name.startswith(("posix/", "right/")):
-        raise ScheduleError(f"time zone {name[:80]!r} is not on every host; use {name.partition('/')[2][:80]!r}")
+        raise UnknownZone(f"time zone {name[:80]!r} is not on every host; use {name.partition('/')[2][:80]!r}")
+    if name in _OF_THE_HOST:
+        raise UnknownZone(
+            f"time zone {name!r} is another one on each host, so that they would differ; name the zone that is meant, "
+            "such as 'Europe/Berlin'"
+        )
     return name
 
 

@@ -1,0 +1,146 @@
+"""APScheduler 3's triggers as schedules.
+
+They are read, not asked: what one answers depends on what it is told of before, on when its process started, and at
+clock changes on luck (the project's research page on cron, section 8). What is read gets our own arithmetic, and is
+stored as plain data, never as a pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .calendar_timing import CalendarTiming
+from .durations import instant_ms, milliseconds
+from .errors import ScheduleError
+from .schedules import Schedule, made, refuse_unknown_options
+from .timings import AtTiming, EveryTiming, Timing
+from .zones import load_zone
+
+if TYPE_CHECKING:
+    from apscheduler.triggers.base import BaseTrigger
+    from typing_extensions import Unpack
+
+    from .schedules import ScheduleOptions
+
+__all__ = ["from_apscheduler"]
+
+#: A timing, and the policies that belong to it.
+_Read = tuple[Timing, dict[str, Any]]
+
+_INSTEAD = {
+    "OrTrigger": "Its parts disturb each other; use any_of(from_apscheduler(...), from_apscheduler(...)).",
+    "AndTrigger": "It may look for a common time for ever; write one cron(...) that says both.",
+}
+
+
+def from_apscheduler(trigger: BaseTrigger, **options: Unpack[ScheduleOptions]) -> Schedule:
+    """The schedule of an APScheduler 3 trigger: Cron, Interval, Date or CalendarInterval.
+
+    A CronTrigger keeps its own numbering (weekday 0 is Monday, also if it comes from ``from_crontab``) and gets cron's
+    rules at clock changes. Its zone is the host's unless it was given one. Interval and CalendarInterval need the
+    ``start_date`` they count from: without, each process would count from its own start.
+
+    Parameters:
+      trigger: exactly of one of these classes.
+      **options: see :class:`~dramatiq_distcron.schedules.ScheduleOptions`.
+
+    Raises:
+      ConfigurationError: it cannot be the same on every host, never fires, or is of another kind; or an option cannot
+        be used.
+    """
+    refuse_unknown_options("from_apscheduler()", options)
+    timing, policies = _read(trigger)
+    for name, value in policies.items():
+        if value is not None and name in options:
+            raise ScheduleError(f"The trigger has {name}_date and the schedule {name}=: leave one of them out.")
+    return made(timing, {**{name: value for name, value in policies.items() if value is not None}, **options})
+
+
+def _read(trigger: Any) -> _Read:
+    from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
+    from apscheduler.triggers.cron import CronTrigger
+    from apscheduler.triggers.date import DateTrigger
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    readers: Mapping[type, Callable[[Any], _Read]] = {
+        CronTrigger: _cron,
+        IntervalTrigger: _interval,
+        DateTrigger: _date,
+        CalendarIntervalTrigger: _calendar,
+    }
+    read = readers.get(type(trigger))
+    if read is None:
+        _refuse_kind(trigger)
+    if getattr(trigger, "jitter", None):
+        raise ScheduleError(
+            "A trigger with jitter= fires at another time on each host. Leave it out and give the schedule spread=, "
+            "which is the same everywhere."
+        )
+    return read(trigger)
+
+
+def _refuse_kind(trigger: Any) -> NoReturn:
+    kind = type(trigger).__name__
+    known = "CronTrigger, IntervalTrigger, DateTrigger and CalendarIntervalTrigger of APScheduler 3"
+    hint = _INSTEAD.get(kind, "What it would answer is not known to be the same on every host.")
+    if hasattr(trigger, "next") and not hasattr(trigger, "get_next_fire_time"):
+        hint = "It is one of APScheduler 4, which changes whenever it is asked."
+    raise ScheduleError(f"from_apscheduler() takes {known}, not {kind}. {hint}")
+
+
+def _cron(trigger: Any) -> _Read:
+    from .apscheduler_cron import TriggerCronTiming
+
+    fields = {field.name: str(field) for field in trigger.fields if not field.is_default}
+    timing = TriggerCronTiming.of(fields, _zone_name(trigger.timezone))
+    if timing.next_ms(0) is None:
+        raise ScheduleError(f"The trigger {trigger} never fires: no date has all of its fields.")
+    return timing, {"start": trigger.start_date, "end": trigger.end_date}
+
+
+def _interval(trigger: Any) -> _Read:
+    _refuse_clock(trigger.start_date, "IntervalTrigger", "start_date")
+    interval = milliseconds(trigger.interval, "The interval of the trigger", minimum=1000)
+    timing = EveryTiming(interval, instant_ms(trigger.start_date, "start_date"))
+    return timing, {"start": trigger.start_date, "end": trigger.end_date}
+
+
+def _date(trigger: Any) -> _Read:
+    _refuse_clock(trigger.run_date, "DateTrigger", "run_date")
+    return AtTiming(instant_ms(trigger.run_date, "run_date")), {}
+
+
+def _calendar(trigger: Any) -> _Read:
+    if trigger.start_date == date.today():
+        raise ScheduleError(
+            "The start_date of the CalendarIntervalTrigger is today, as it is for one that was given none, and that "
+            "changes with each start of a process. Give it an earlier date that is on its grid."
+        )
+    time = trigger._time
+    timing = CalendarTiming(
+        months=trigger.years * 12 + trigger.months,
+        days=trigger.weeks * 7 + trigger.days,
+        second=time.hour * 3600 + time.minute * 60 + time.second,
+        start=trigger.start_date,
+        end=trigger.end_date,
+        timezone=_zone_name(trigger.timezone),
+    )
+    return timing, {}
+
+
+def _refuse_clock(instant: datetime, kind: str, name: str) -> None:
+    """A time with microseconds is one that was read off the clock: a trigger that was given none takes the present."""
+    if instant.microsecond:
+        raise ScheduleError(
+            f"The {kind} has no {name}, or one taken from the clock, so that each process would have another. Give it "
+            f"one in whole seconds: {kind}(..., {name}=datetime(2026, 1, 1, tzinfo=timezone.utc))."
+        )
+
+
+def _zone_name(zone: Any) -> str:
+    """The IANA name of a zone of zoneinfo, pytz or the standard library."""
+    name = getattr(zone, "key", None) or getattr(zone, "zone", None) or str(zone)
+    load_zone(name)
+    return str(name)
