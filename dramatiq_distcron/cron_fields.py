@@ -7,7 +7,7 @@ Debian does not have and crontabs found in the field do: ``n/step``, ``L``, ``W`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -245,17 +245,22 @@ def _bounds(kind: FieldKind, item: str, base: str) -> tuple[int, int]:
 
 
 def _forward(kind: FieldKind, item: str, low: int, high: int) -> str:
+    base, slash, step = item.partition("/")
+    names = kind.names if base.replace("-", "").isalpha() else ()
     if kind is WEEKDAY and high == 0:
         return f"Sunday at the end of a range is 7: write {_range_text(low, 7)}"
-    _, slash, step = item.partition("/")
     top = min(kind.high, kind.low + kind.size - 1)
     if low > top:
         return f"Sunday at the start of a range is 0: write {_range_text(0, high)}"
-    return f"write {_range_text(low, top)}{slash}{step},{_range_text(kind.low, high)}{slash}{step}"
+    first, second = _range_text(low - kind.low, top - kind.low, names), _range_text(0, high - kind.low, names)
+    if not names:
+        first, second = _range_text(low, top), _range_text(kind.low, high)
+    return f"write {first}{slash}{step},{second}{slash}{step}"
 
 
-def _range_text(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low}-{high}"
+def _range_text(low: int, high: int, names: Sequence[str] = ()) -> str:
+    first, last = (names[low], names[high]) if names else (str(low), str(high))
+    return first if low == high else f"{first}-{last}"
 
 
 def _value(kind: FieldKind, token: str, item: str) -> int:

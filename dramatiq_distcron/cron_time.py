@@ -11,6 +11,7 @@ The rules for clock changes are Debian's (cron 3.0pl1; section 3 of the project'
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Protocol
 from zoneinfo import ZoneInfo
@@ -25,7 +26,7 @@ _FIRST_INSTANT = -62_135_596_800  # 0001-01-01 00:00:00 UTC
 _LAST_INSTANT = 253_402_300_799  # 9999-12-31 23:59:59 UTC
 
 
-class WallTimes(Protocol):
+class WallTimes(Hashable, Protocol):
     """Matching wall times, without a zone; hashable."""
 
     @property
