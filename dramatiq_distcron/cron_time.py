@@ -18,10 +18,11 @@ from zoneinfo import ZoneInfo
 
 from .zones import OffsetSpan, span_at
 
-__all__ = ["WallTimes", "next_fire"]
+__all__ = ["LONGEST_CHANGE", "WallTimes", "next_fire"]
 
 _DAY = 86_400
-_LONGEST_CHANGE = 3 * 3600
+#: In seconds: what changes the clock by more is no daylight saving, and nothing is made up for.
+LONGEST_CHANGE = 3 * 3600
 _FIRST_INSTANT = -62_135_596_800  # 0001-01-01 00:00:00 UTC
 _LAST_INSTANT = 253_402_300_799  # 9999-12-31 23:59:59 UTC
 
@@ -87,9 +88,9 @@ def _dealt_with(span: OffsetSpan, fixed: bool) -> int:
 
 def _skips(span: OffsetSpan) -> bool:
     """Whether the span begins with a clock put forward, as daylight saving does it."""
-    return 0 < span.offset - span.before <= _LONGEST_CHANGE
+    return 0 < span.offset - span.before <= LONGEST_CHANGE
 
 
 def _repeats(span: OffsetSpan) -> bool:
     """Whether the span begins with a clock put back, as daylight saving does it."""
-    return -_LONGEST_CHANGE <= span.offset - span.before < 0
+    return -LONGEST_CHANGE <= span.offset - span.before < 0

@@ -15,6 +15,7 @@ from ..config import checked_lease_ttl
 from ..errors import ConflictError
 from ..logs import get_logger
 from ..version import VERSION
+from ..zones import tzdata_version
 from .exits import Exit
 from .loading import load_app
 from .logging_setup import set_up_logging
@@ -76,6 +77,7 @@ def _run(args: argparse.Namespace) -> int:
     if not args.skip_logging:
         set_up_logging(args.verbose, args.log_file, args.log_format)
     distcron = load_app(args.broker, args.modules, args.path)
+    get_logger(__name__, Beat).info("Time zones: %s.", tzdata_version())
     _refuse_elsewhere(distcron)
     _warn_of_memory(distcron)
     owner = args.broker.partition(":")[0]

@@ -1,0 +1,153 @@
+"""``explain``: what a cron expression means. ``check``: whether an app's schedules are as they should be."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ..clock import wall_ms
+from ..clock_changes import clock_change_warnings
+from ..cron_expression import CronExpression, parse
+from ..cron_time import next_fire
+from ..describing import describe
+from ..durations import instant_ms, utc
+from ..errors import ConfigurationError
+from ..zones import load_zone
+from .beat import add_app_arguments
+from .exits import Exit
+from .loading import LoadError, load_app
+from .output import ago, instant, print_json, print_table
+from .parser import count
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from ..specs import Spec
+
+__all__ = ["add_commands"]
+
+_YEAR = 366 * 86_400
+
+
+def add_commands(commands: Any) -> None:
+    explain = commands.add_parser("explain", help="say what a cron expression means, and when it fires next")
+    explain.add_argument("expression", metavar="EXPRESSION", help="the expression, in quotes")
+    explain.add_argument("--tz", metavar="ZONE", default="UTC", help="the zone it is read in (default: UTC)")
+    explain.add_argument("-n", "--limit", type=count, default=5, help="how many fire times (default: 5)")
+    explain.add_argument("--from", metavar="INSTANT", dest="start", help="after which instant (default: now)")
+    explain.add_argument("--seconds", choices=["first", "last"], help="six fields, and where the seconds are")
+    explain.add_argument("--name", metavar="NAME", help="the schedule's name, which H is derived from")
+    explain.add_argument("--json", action="store_true", help="print one JSON object")
+    explain.set_defaults(run=_explain, parser=explain)
+
+    check = commands.add_parser("check", help="validate all schedules of an app; exit code 6 on findings")
+    add_app_arguments(check)
+    check.add_argument("--warnings-ok", action="store_true", help="what is valid but often not meant is no finding")
+    check.add_argument("--json", action="store_true", help="print one JSON object")
+    check.set_defaults(run=_check, parser=check)
+
+
+# -- explain --------------------------------------------------------------------------------------------------
+
+
+def _explain(args: argparse.Namespace) -> int:
+    zone = load_zone(args.tz)
+    expression = parse(args.expression, seconds=args.seconds)
+    if expression.has_hash:
+        if not args.name:
+            raise ConfigurationError("H is derived from the schedule's name: say which with --name.")
+        expression = expression.spread(args.name)
+    start = wall_ms() if args.start is None else _instant(args.start)
+    times = _next_times(expression, zone, start, args.limit)
+    warnings = [*expression.warnings(), *_changes(expression, zone, start)]
+    if args.json:
+        print_json(
+            {
+                "expression": expression.text,
+                "timezone": zone.key,
+                "description": describe(expression),
+                "next": [instant(time) for time in times],
+                "warnings": warnings,
+            }
+        )
+        return Exit.OK
+    print(describe(expression))
+    rows = [(_local(time, zone), *ago(time, start).removesuffix(")").split(" (")) for time in times]
+    print_table([f"NEXT IN {zone.key}", "UTC", ""], rows)
+    for warning in warnings:
+        print(f"Note: {warning}")
+    return Exit.OK
+
+
+def _next_times(expression: CronExpression, zone: ZoneInfo, start: int, limit: int) -> list[int]:
+    found: list[int] = []
+    after: int | None = start
+    while len(found) < limit and after is not None:
+        after = next_fire(expression, zone, after)
+        if after is not None:
+            found.append(after)
+    return found
+
+
+def _changes(expression: CronExpression, zone: ZoneInfo, start: int) -> list[str]:
+    """The clock changes of the year that begins at ``start``."""
+    return clock_change_warnings(expression, zone, start // 1000, start // 1000 + _YEAR)
+
+
+def _instant(text: str) -> int:
+    try:
+        return instant_ms(datetime.fromisoformat(text.replace("Z", "+00:00")), "--from")
+    except ValueError:
+        raise ConfigurationError(f"--from takes an instant such as 2026-03-29T00:00:00Z, not {text!r}.") from None
+
+
+def _local(time: int, zone: ZoneInfo) -> str:
+    return utc(time).astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
+
+
+# -- check ----------------------------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace) -> int:
+    try:
+        specs = load_app(args.broker, args.modules, args.path).specs()
+    except LoadError:
+        raise
+    except ConfigurationError as error:
+        return _show_check(args, [], [str(error)])
+    now = wall_ms()
+    rows = [(spec, spec.next_ms(now)) for spec in sorted(specs.values(), key=lambda spec: spec.name)]
+    findings = [f"{spec.name}: it never fires again." for spec, time in rows if time is None]
+    if not args.warnings_ok:
+        findings += [f"{spec.name}: {warning}." for spec, _ in rows for warning in spec.timing.warnings()]
+    return _show_check(args, rows, findings)
+
+
+def _show_check(args: argparse.Namespace, rows: list[tuple[Spec, int | None]], findings: list[str]) -> int:
+    if args.json:
+        print_json({"schedules": [_json(spec, time) for spec, time in rows], "findings": findings})
+    else:
+        now = wall_ms()
+        print_table(
+            ["SCHEDULE", "WHEN", "ZONE", "ACTOR", "NEXT"],
+            [
+                (spec.name, spec.timing.expression, spec.timing.timezone or "-", spec.actor, ago(time, now))
+                for spec, time in rows
+            ],
+        )
+        for finding in findings:
+            print(f"Finding: {finding}")
+        print(f"{len(rows)} schedules, {len(findings)} findings.")
+    return Exit.FINDINGS if findings else Exit.OK
+
+
+def _json(spec: Spec, time: int | None) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "actor": spec.actor,
+        "expression": spec.timing.expression,
+        "timezone": spec.timing.timezone,
+        "next_fire_time": instant(time),
+        "warnings": list(spec.timing.warnings()),
+    }
