@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from .specs import Pause, Retired, Spec
 from .store.base import NEVER, Edit, Record, Stored
-from .ticks import MISSED, PAUSED, passed_over
+from .ticks import MISSED, PAUSED, passed_by
 
 __all__ = [
     "DAY",
@@ -86,8 +86,10 @@ def pause(before: Stored, found: Spec, reason: str, until: int | None, now: int)
 
 
 def resume(before: Stored, found: Spec, now: int) -> Edit:
-    """From now on it fires again. What came in the pause is not made up for."""
+    """From now on it fires again, or from the end of the pause if that is over. What came in it is not made up for."""
     cursor = now if before.score is None else before.score
+    if found.paused is not None and found.paused.until is not None:
+        now = min(now, found.paused.until - 1)
     return _from_now(before, found, replace(found, paused=None), cursor, now, "paused")
 
 
@@ -128,9 +130,10 @@ def _anew(found: Spec, wanted: Spec, cursor: int, now: int) -> int:
 
 
 def _undecided(spec: Spec, cursor: int, now: int, reason: str) -> Record | None:
-    passed = passed_over(spec, cursor, now)
+    passed = passed_by(spec, cursor, now)
     if passed is None:
         return None
-    if spec.paused is not None:
-        return Record(PAUSED, *passed, spec.paused.reason)
+    pause = spec.paused
+    if pause is not None and (pause.until is None or passed[1] < pause.until):
+        return Record(PAUSED, *passed, pause.reason)
     return Record(MISSED, *passed, reason)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from .policies import Policy
@@ -27,6 +27,7 @@ __all__ = [
     "Move",
     "Situation",
     "decide",
+    "passed_by",
     "passed_over",
 ]
 
@@ -108,11 +109,17 @@ def _is_plain(spec: Spec, situation: Situation) -> bool:
     )
 
 
-def passed_over(spec: Spec, cursor: int, now: int) -> tuple[int, int, int] | None:
-    """First and last of the fire times that are due from ``cursor`` to ``now``, and how many; ``None``: there are none.
+def passed_by(spec: Spec, cursor: int, instant: int) -> tuple[int, int, int] | None:
+    """First and last of the fire times from that of ``cursor`` to ``instant``, and how many; ``None``: there are none.
 
-    Exact up to the budget, an estimate beyond.
+    Also those whose ticks are spread to later than ``instant``. Exact up to the budget, an estimate beyond.
     """
+    first = spec.fire_time_of(cursor)
+    return passed_over(replace(spec, policy=replace(spec.policy, spread=None)), first, instant)
+
+
+def passed_over(spec: Spec, cursor: int, now: int) -> tuple[int, int, int] | None:
+    """As ``passed_by``, but only those that are due at ``now``."""
     times = list(islice(_due_times(spec, spec.fire_time_of(cursor), now), BUDGET + 1))
     if len(times) <= BUDGET:
         return (times[0], times[-1], len(times)) if times else None
@@ -155,14 +162,16 @@ def _all_as(spec: Spec, first: int, now: int, outcome: str, reason: str) -> list
 def _paused(spec: Spec, first: int, now: int, situation: Situation) -> list[_Stretch]:
     """A pause never catches up: what came before its end is recorded, and only what came after goes its way."""
     assert spec.paused is not None
-    until = spec.paused.until
+    until, reason = spec.paused.until, spec.paused.reason
     if until is None or until > now:
-        return _all_as(spec, first, now, PAUSED, spec.paused.reason)
-    before = _all_as(spec, first, until - 1, PAUSED, spec.paused.reason)
-    after = spec.next_ms(before[-1].last if before else until - 1)
+        return _all_as(spec, first, now, PAUSED, reason)
+    passed = passed_by(spec, spec.score_of(first), until - 1)
+    assert passed is not None, "the first fire time is before the end of the pause"
+    before = [_Stretch(*passed, PAUSED, reason)]
+    after = spec.next_ms(passed[1])
     if after is None or spec.score_of(after) > now:
         return before
-    return before + _stretches(spec, max(after, first), now, situation)
+    return before + _stretches(spec, after, now, situation)
 
 
 def _oldest_allowed(policy: Policy, now: int, on_duty_since: int) -> tuple[int, str]:

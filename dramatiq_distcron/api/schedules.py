@@ -162,8 +162,9 @@ class Schedules:
         store = self._backend().store
         left = list(names)
         while left:
-            now = store.now()
             stored = store.get(left)
+            # After the reading: what a leader decided up to then is not decided again.
+            now = store.now()
             edits = [edit for name in left if (edit := make(stored.get(name), name, now)) is not None]
             left = []
             for start in range(0, len(edits), _BATCH):
