@@ -42,8 +42,7 @@ def only_edit(made: Plan) -> Edit:
 
 def told(made: Plan) -> dict[str, list[str]]:
     """What the plan has to tell, without what is empty."""
-    words = ("added", "changed", "retired", "returned", "removed", "restored", "left_alone")
-    return {word: getattr(made, word) for word in words if getattr(made, word)}
+    return {word: names for word, names in made.names.items() if names}
 
 
 def written(edit: Edit) -> Spec:
@@ -320,7 +319,7 @@ def test_a_spec_of_a_newer_version_is_left_alone(name: str, score: int | None) -
     newer = Stored(name, json.dumps({"revision": 9, "format": FORMAT + 1}), score)
     there = [newer] if name == "job" else [stored(SPEC), newer]
     made = planned([SPEC], there)
-    assert told(made) == {"left_alone": [name]}
+    assert told(made) == {"left alone": [name]}
     assert made.edits == []
 
 
