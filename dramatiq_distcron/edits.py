@@ -32,17 +32,15 @@ DAY = 86_400_000
 
 
 def add(spec: Spec, now: int) -> Edit:
-    """A schedule that was not there starts from now, with a tick at once if it says so."""
-    return Edit(spec.name, None, spec.to_json(), now if spec.policy.run_at_start else next_score(spec, now))
+    """A schedule that was not there starts from now, with a tick at once if it says so and its bounds allow."""
+    policy = spec.policy
+    within = (policy.start is None or policy.start <= now) and (policy.end is None or now <= policy.end)
+    return Edit(spec.name, None, spec.to_json(), now if policy.run_at_start and within else next_score(spec, now))
 
 
 def change(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
     """From ``found`` to ``wanted``: the cursor stays if the times do, else it is set anew from now."""
-    wanted = replace(wanted, paused=found.paused)
-    cursor = now if before.score is None else before.score
-    if found.times == wanted.times:
-        return Edit(before.name, before, wanted.to_json(), cursor)
-    return _from_now(before, found, wanted, cursor, now, "edited")
+    return _changed(before, found, wanted, now if before.score is None else before.score, now)
 
 
 def retire(before: Stored, found: Spec, now: int) -> Edit:
@@ -52,7 +50,7 @@ def retire(before: Stored, found: Spec, now: int) -> Edit:
 
 
 def rest(before: Stored, found: Spec) -> Edit:
-    """A retired schedule whose place among the cursors got lost."""
+    """A retired schedule whose place among the cursors got lost, or whose spec changes while it rests."""
     return Edit(before.name, before, found.to_json(), NEVER)
 
 
@@ -68,24 +66,35 @@ def remove(before: Stored, found: Spec | None, now: int) -> Edit:
         return Edit(before.name, before, None)
     cursor = found.retired.cursor if found.retired else before.score
     reason = "retired" if found.retired else "removed"
-    return Edit(before.name, before, None, record=_undecided(found, cursor, now, reason))
+    passed, waiting = _undecided(found, cursor, now)
+    return Edit(before.name, before, None, record=_record(found, _with(passed, waiting), reason))
 
 
-def restore(before: Stored, spec: Spec, decided: int | None, now: int) -> Edit:
+def restore(before: Stored, found: Spec | None, wanted: Spec, decided: int | None, now: int) -> Edit:
     """Gives a schedule its cursor again: after what was decided last, so that nothing in between is lost."""
-    return Edit(before.name, before, spec.to_json(), next_score(spec, now if decided is None else decided))
+    since = now if decided is None else decided
+    if found is None:
+        return Edit(before.name, before, wanted.to_json(), next_score(wanted, since))
+    return _changed(before, found, wanted, next_score(found, since), now)
 
 
 def pause(before: Stored, found: Spec, reason: str, until: int | None, now: int) -> Edit:
     """From now on its fire times are recorded as paused."""
-    cursor = next_score(found, now) if before.score is None else before.score
-    return Edit(before.name, before, replace(found, paused=Pause(now, reason, until)).to_json(), cursor)
+    paused = replace(found, paused=Pause(now, reason, until))
+    if found.retired:
+        return rest(before, paused)
+    return Edit(before.name, before, paused.to_json(), next_score(found, now) if before.score is None else before.score)
 
 
 def resume(before: Stored, found: Spec, now: int) -> Edit:
-    """From now on it fires again. What came in the pause is not made up for."""
+    """From now on it fires again, or from when its pause ended. What came in the pause is not made up for."""
+    resumed = replace(found, paused=None)
+    if found.retired:
+        return rest(before, resumed)
+    until = found.paused.until if found.paused else None
+    end = now if until is None else min(now, until - 1)
     cursor = now if before.score is None else before.score
-    return _from_now(before, found, replace(found, paused=None), cursor, now, "paused")
+    return _from_now(before, found, resumed, cursor, end, "paused")
 
 
 def is_absurd(spec: Spec, score: int, now: int) -> bool:
@@ -100,9 +109,10 @@ def is_absurd(spec: Spec, score: int, now: int) -> bool:
     return ahead is not None and ahead < spec.fire_time_of(score)
 
 
-def heal(before: Stored, found: Spec, now: int) -> Edit:
+def heal(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
     """Sets an absurd cursor to the next fire time from now."""
-    return Edit(before.name, before, found.to_json(), next_score(found, now))
+    wanted = replace(wanted, paused=found.paused)
+    return Edit(before.name, before, wanted.to_json(), next_score(wanted, now))
 
 
 def next_score(spec: Spec, now: int) -> int:
@@ -111,8 +121,18 @@ def next_score(spec: Spec, now: int) -> int:
     return NEVER if found is None else spec.score_of(found)
 
 
+def _changed(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int) -> Edit:
+    wanted = replace(wanted, paused=found.paused)
+    if found.times == wanted.times:
+        return Edit(before.name, before, wanted.to_json(), cursor)
+    return _from_now(before, found, wanted, cursor, now, "edited")
+
+
 def _from_now(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int, reason: str) -> Edit:
-    record = _undecided(found, cursor, now, reason)
+    passed, waiting = _undecided(found, cursor, now)
+    if waiting is not None and wanted.next_ms(waiting - 1) == waiting:
+        return Edit(before.name, before, wanted.to_json(), wanted.score_of(waiting), _record(found, passed, reason))
+    record = _record(found, _with(passed, waiting), reason)
     return Edit(before.name, before, wanted.to_json(), _anew(found, wanted, cursor, now), record)
 
 
@@ -124,8 +144,24 @@ def _anew(found: Spec, wanted: Spec, cursor: int, now: int) -> int:
     return next_score(wanted, undecided - 1 if stepped_back else now)
 
 
-def _undecided(spec: Spec, cursor: int, now: int, reason: str) -> Record | None:
+#: First and last of some fire times, and how many they are.
+_Passed = tuple[int, int, int]
+
+
+def _undecided(spec: Spec, cursor: int, now: int) -> tuple[_Passed | None, int | None]:
+    """What was to be enqueued by now, and the fire time that has come and waits for its part of the spread."""
     passed = passed_over(spec, cursor, now)
+    following = spec.fire_time_of(cursor) if passed is None else spec.next_ms(passed[1])
+    return passed, following if following is not None and following <= now else None
+
+
+def _with(passed: _Passed | None, waiting: int | None) -> _Passed | None:
+    if waiting is None:
+        return passed
+    return (waiting, waiting, 1) if passed is None else (passed[0], waiting, passed[2] + 1)
+
+
+def _record(spec: Spec, passed: _Passed | None, reason: str) -> Record | None:
     if passed is None:
         return None
     if spec.paused is not None:

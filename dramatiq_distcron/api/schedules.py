@@ -98,7 +98,7 @@ class Schedules:
             if spec.name in specs:
                 raise ConflictError(f"Two of the schedules are named {spec.name!r}. A name stands for one schedule.")
             specs[spec.name] = spec
-        self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], now))
+        self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], self._decided, now))
 
     def remove(self, name: str) -> None:
         """Removes a schedule that came by the API.
@@ -167,6 +167,11 @@ class Schedules:
                 answers = store.edit(Guard("", 0, now), some) or []
                 left += [edit.name for edit, answer in zip(some, answers, strict=True) if answer == "stale"]
                 _refuse_failed(some, answers)
+
+    def _decided(self, name: str) -> int | None:
+        """The last fire time of a schedule that has an outcome."""
+        last = self._backend().store.last([name]).get(name)
+        return int(last["fire_time_to"]) if last else None
 
     def _found(self, stored: Stored | None, name: str) -> Stored:
         if stored is None:
@@ -244,7 +249,7 @@ class Schedules:
         return NotFoundError(f"There is no schedule {name!r}. {hint}")
 
 
-def _put(stored: Stored | None, wanted: Spec, now: int) -> Edit:
+def _put(stored: Stored | None, wanted: Spec, decided: Callable[[str], int | None], now: int) -> Edit:
     if stored is None:
         return edits.add(wanted, now)
     found = _parsed(stored)
@@ -256,7 +261,7 @@ def _put(stored: Stored | None, wanted: Spec, now: int) -> Edit:
     if found is not None and found.retired:
         return edits.return_(stored, found, wanted, now)
     if found is None or stored.score is None:
-        return edits.restore(stored, wanted, None, now)
+        return edits.restore(stored, found, wanted, decided(wanted.name), now)
     return edits.change(stored, found, wanted, now)
 
 
