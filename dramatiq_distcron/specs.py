@@ -179,20 +179,20 @@ def encode_payload(schedule: Schedule, name: str, encoder: Encoder | None = None
     """Arguments and message options in a form JSON can hold, made with the encoder messages are made with.
 
     Raises:
-      ConfigurationError: they cannot be encoded, so no worker would ever get them.
+      ConfigurationError: they cannot be encoded, or not be decoded again, so no worker would ever get them.
     """
     encoder = encoder or get_encoder()
     plain = {"args": list(schedule.args), "kwargs": dict(schedule.kwargs), "options": dict(schedule.options)}
     try:
         encoded = encoder.encode(plain)
+        decoded = encoder.decode(encoded)
     except Exception as error:
         raise ConfigurationError(
-            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__}: {error}. "
-            "Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
+            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__} and decoded again: "
+            f"{error}. Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
         ) from error
-    if isinstance(encoder, JSONEncoder):
-        decoded: dict[str, Any] = json.loads(encoded)
-        return decoded
+    if type(encoder) is JSONEncoder:
+        return dict(decoded)
     return {
         "encoder": type(encoder).__name__,
         "encoded": base64.b64encode(encoded).decode(),

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from .. import edits
 from ..durations import instant_ms
-from ..errors import ConfigurationError, ConflictError, NotFoundError, RunOutstanding, ScheduleError, StoreRefused
+from ..errors import (
+    ConfigurationError,
+    ConflictError,
+    NotFoundError,
+    RunOutstanding,
+    ScheduleError,
+    StoreRefused,
+    StoreUnavailable,
+)
 from ..places import Places
 from ..publishing import schedule_message
 from ..specs import NotForUs, Spec, parse_spec, resolve
@@ -31,6 +39,8 @@ __all__ = ["Schedules"]
 
 #: How many edits are sent at once.
 _BATCH = 100
+#: How often an edit is tried anew because somebody else's came in between.
+_ATTEMPTS = 10
 
 
 class Schedules:
@@ -52,11 +62,13 @@ class Schedules:
         store = self._backend().store
         stored = sorted(store.scan(), key=lambda one: one.name)
         last = store.last([one.name for one in stored])
-        return [schedule_info(one, last.get(one.name)) for one in stored]
+        now = store.now()
+        return [schedule_info(one, last.get(one.name), now) for one in stored]
 
     def get(self, name: str) -> ScheduleInfo:
         """One schedule. Raises ``NotFoundError`` with the nearest name if there is none."""
-        return schedule_info(self._stored(name), self._backend().store.last([name]).get(name))
+        stored, store = self._stored(name), self._backend().store
+        return schedule_info(stored, store.last([name]).get(name), store.now())
 
     def history(self, name: str | None = None, *, limit: int = 100) -> builtins.list[TickInfo]:
         """The newest records first, of one schedule or of all. Old ones go by the history's size.
@@ -155,18 +167,31 @@ class Schedules:
 
     def _edit(self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]) -> None:
         """Reads the schedules, makes the edits, and does so again for those that changed in between."""
-        store = self._backend().store
         left = list(names)
-        while left:
-            now = store.now()
-            stored = store.get(left)
-            edits = [edit for name in left if (edit := make(stored.get(name), name, now)) is not None]
-            left = []
-            for start in range(0, len(edits), _BATCH):
-                some = edits[start : start + _BATCH]
-                answers = store.edit(Guard("", 0, now), some) or []
-                left += [edit.name for edit, answer in zip(some, answers, strict=True) if answer == "stale"]
-                _refuse_failed(some, answers)
+        for _ in range(_ATTEMPTS):
+            left = self._try_edit(left, make)
+            if not left:
+                return
+        raise StoreUnavailable(
+            f"Schedule {left[0]!r} could not be edited: it changed each time between reading and writing. Try again. "
+            "If its cursor in Redis was set by hand, it must be a whole number."
+        )
+
+    def _try_edit(
+        self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]
+    ) -> builtins.list[str]:
+        """Returns the names of those that changed between reading and writing."""
+        store = self._backend().store
+        now = store.now()
+        stored = store.get(names)
+        edits = [edit for name in names if (edit := make(stored.get(name), name, now)) is not None]
+        changed: builtins.list[str] = []
+        for start in range(0, len(edits), _BATCH):
+            some = edits[start : start + _BATCH]
+            answers = store.edit(Guard("", 0, now), some) or []
+            changed += [edit.name for edit, answer in zip(some, answers, strict=True) if answer == "stale"]
+            _refuse_failed(some, answers)
+        return changed
 
     def _decided(self, name: str) -> int | None:
         """The last fire time of a schedule that has an outcome."""

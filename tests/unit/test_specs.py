@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -246,6 +247,23 @@ class BinaryJSON(Encoder):
 def test_an_encoder_given_by_hand_is_used() -> None:
     payload = encode_payload(every(60, args=(1,)), "job", BinaryJSON())
     assert payload["encoder"] == "BinaryJSON"
+
+
+class Compressing(JSONEncoder):
+    """A descendant of Dramatiq's encoder whose output is no JSON."""
+
+    def encode(self, data: Any) -> bytes:
+        return zlib.compress(super().encode(data))
+
+    def decode(self, data: bytes) -> Any:
+        return super().decode(zlib.decompress(data))
+
+
+def test_a_descendant_of_the_json_encoder_need_not_give_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dramatiq.message.global_encoder", Compressing())
+    spec = _resolved(every(60, args=(1, "ü")))
+    assert parse_spec(stored(spec)) == spec
+    assert decode_payload(spec.payload)["args"] == [1, "ü"]
 
 
 # -- what cannot be used ------------------------------------------------------------------------------------

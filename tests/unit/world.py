@@ -47,13 +47,12 @@ class World:
 
     def _length(self, queue: str) -> int:
         self.lengths_asked.append(queue)
-        return self.broker.queues[queue].qsize()
+        length: int = self.broker.queues[queue].qsize()
+        return length
 
     def actor(self, *schedules: Schedule, name: str = "job", **options: Any) -> dramatiq.Actor[Any, Any]:
-        made: dramatiq.Actor[Any, Any] = dramatiq.actor(
-            lambda *args: None, actor_name=name, broker=self.broker, periodic=list(schedules), **options
-        )
-        return made
+        declare = dramatiq.actor(actor_name=name, broker=self.broker, periodic=list(schedules), **options)
+        return declare(lambda *args: None)
 
     # -- the beat, by hand --------------------------------------------------------------------------------------
 
@@ -98,7 +97,7 @@ class World:
     def runs(self, name: str) -> list[str | None]:
         """The states of the runs of a schedule, oldest first."""
         ticks = sorted(self.distcron.schedules.history(name, limit=1000), key=lambda tick: tick.fire_time)
-        return [tick.run and tick.run.state for tick in ticks if tick.message_id]
+        return [tick.run.state if tick.run else None for tick in ticks if tick.message_id]
 
     def end_run(self, name: str, state: str = "succeeded") -> None:
         """The outstanding run of a schedule is over."""
