@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import inspect
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,7 +43,7 @@ def encode_payload(
     """Arguments and message options in a form JSON can hold, made with the encoder messages are made with.
 
     Raises:
-      ConfigurationError: they cannot be encoded, so no worker would ever get them.
+      ConfigurationError: they cannot be encoded, or not be decoded again, so no worker would ever get them.
     """
     encoder = encoder or get_encoder()
     plain = {"args": list(schedule.args), "kwargs": dict(schedule.kwargs), "options": dict(schedule.options)}
@@ -52,13 +51,13 @@ def encode_payload(
     message = {"queue_name": queue, "actor_name": actor, "message_id": name, "message_timestamp": 0, **plain}
     try:
         encoded = encoder.encode(cast(Any, message))
+        decoded: Mapping[str, Any] = encoder.decode(encoded)
     except Exception as error:
         raise ConfigurationError(
-            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__}: {error}. "
-            "Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
+            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__} and decoded again: "
+            f"{error}. Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
         ) from error
     if type(encoder) is JSONEncoder:
-        decoded: dict[str, Any] = json.loads(encoded)
         return {part: decoded[part] for part in plain}
     return {"encoder": type(encoder).__name__, "encoded": base64.b64encode(encoded).decode()}
 

@@ -41,6 +41,7 @@ class OutboxPublisher:
         self._store = store
         self._clock = clock or SystemClock()
         self._rests_until = float("-inf")
+        self._unreadable: set[str] = set()
         self.behind = True
 
     def begin(self) -> None:
@@ -70,14 +71,26 @@ class OutboxPublisher:
             return 0
         done = 0
         while True:
-            waiting = self._store.outbox(_BATCH)
+            waiting = [(i, data) for i, data in self._store.outbox(_BATCH) if i not in self._unreadable]
             for message_id, data in waiting:
-                if not self._publish(message_id, Message.decode(data)):
+                message = self._decoded(message_id, data)
+                if message is None:
+                    continue
+                if not self._publish(message_id, message):
                     return done
                 done += 1
             if not waiting:
                 self.behind = False
                 return done
+
+    def _decoded(self, message_id: str, data: bytes) -> Message[Any] | None:
+        """``None``: it was encoded with something this process does not use; it stays for one that does."""
+        try:
+            return Message.decode(data)
+        except Exception as error:
+            self._unreadable.add(message_id)
+            self.logger.error("Message %s is committed and cannot be read here, so it stays: %s", message_id, error)
+            return None
 
     def _publish(self, message_id: str, message: Message[Any]) -> bool:
         try:

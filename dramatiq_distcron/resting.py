@@ -53,6 +53,12 @@ class Resting:
         """A schedule waits for a run to be over; that is looked at again soon, or at a wake-up."""
         self._waiting[name] = self._clock.monotonic() + _WAIT
 
+    def begin(self) -> None:
+        """A pass begins: it looks at those whose wait is over, so that they are no reason for the next one."""
+        if self._waiting:
+            now = self._clock.monotonic()
+            self._waiting = {name: until for name, until in self._waiting.items() if until > now}
+
     def woken(self) -> None:
         """Something changed: whoever waits is looked at again."""
         self._waiting.clear()

@@ -122,6 +122,7 @@ class Scheduler:
         """
         now = self._lease.now() if now is None else now
         self._maker.publisher.begin()
+        self.resting.begin()
         self._lengths.clear()
         self._situation = Situation(self._lease.since - self._lease.ttl - 1000, disabled=self._disabled)
         rows, next_score, full = self._read(now)

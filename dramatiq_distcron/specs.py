@@ -97,12 +97,24 @@ class Spec:
         """The fire time whose tick is to be enqueued at ``score``; the score itself if it is none of ours."""
         if not self.policy.spread:
             return score
-        fire_time = self.next_ms(score - self.policy.spread)
-        while fire_time is not None and fire_time <= score:
-            if self.score_of(fire_time) == score:
-                return fire_time
-            fire_time = self.next_ms(fire_time)
-        return score
+        found = self._last_until(score, self.policy.spread)
+        return score if found is None or self.score_of(found) != score else found
+
+    def _last_until(self, score: int, within: int) -> int | None:
+        """The last fire time up to ``score``, if it is less than ``within`` before it."""
+        found = self.next_ms(score - within)
+        if found is None or found > score:
+            return None
+        # A spread may be much longer than the gap between fire times: then they are halved and not walked through.
+        none_after = score
+        while (following := self.next_ms(found)) is not None and following <= none_after:
+            middle = (following + none_after) // 2
+            later = self.next_ms(middle)
+            if later is not None and later <= none_after:
+                found = later
+            else:
+                found, none_after = following, middle
+        return found
 
     # -- how it is stored -----------------------------------------------------------------------------------
 

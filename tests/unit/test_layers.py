@@ -21,21 +21,24 @@ LAYERS: list[tuple[str, ...]] = [
     ("cron_time",),
     ("schedules",),
     # What to do with what is due, and validated settings.
-    ("specs", "config"),
+    ("specs", "config", "tick"),
     ("ticks",),
     # The state.
     ("store",),
     ("store.base",),
     ("store.memory", "store.redis"),
-    # Who is on duty, and how a message gets into the broker.
-    ("lease", "publishing", "reconcile", "proving"),
-    ("backends",),
+    # Changes of schedules, pure; who is on duty, and how a message gets into the broker.
+    ("edits", "lease", "publishing"),
+    ("reconcile", "proving", "outbox", "places"),
+    ("backends", "known", "office"),
     # What users and faces call.
     ("api",),
     ("middleware",),
     # The pass and the loop.
+    ("making", "resting", "trouble"),
     ("scheduler",),
     ("beat",),
+    ("testing",),
     # Faces.
     ("_launcher", "_server_binary", "_server_config", "_server_probe"),
     ("_processes",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..base import Edit, Guard, History, Stored
 from .base import Verbs
@@ -61,8 +62,9 @@ class ScheduleVerbs(Verbs):
             }
 
     def scan(self) -> Iterator[Stored]:
-        """Every stored schedule, as of one instant."""
-        yield from self.get(list(self._state.schedules)).values()
+        """Every stored schedule, as of one instant and without revisions."""
+        for stored in self.get(list(self._state.schedules)).values():
+            yield replace(stored, revision="")
 
     def drop_strays(self, guard: Guard) -> int | None:
         """Drops cursors without a schedule, and says how many. ``None``: the lease is lost."""

@@ -82,9 +82,15 @@ class RunVerbs(Verbs):
     # -- the outbox -----------------------------------------------------------------------------------------
 
     def outbox(self, limit: int) -> list[tuple[str, bytes]]:
-        """Some of the messages that are committed and not known to be in their broker."""
-        with self._errors():
-            _, found = self._client.hscan(self.keys.outbox, 0, count=limit)
+        """Some of the messages that are committed and not known to be in their broker; none if there are none."""
+        cursor = 0
+        found: dict[bytes, bytes] = {}
+        while not found:
+            # One step looks at a part only, and finds nothing where all of it was published already.
+            with self._errors():
+                cursor, found = self._client.hscan(self.keys.outbox, cursor, count=limit)
+            if cursor == 0:
+                break
         return [(text(message_id), data) for message_id, data in found.items()]
 
     def published(self, message_id: str) -> None:

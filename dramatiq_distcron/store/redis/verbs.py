@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 
@@ -15,6 +15,8 @@ from .replies import mapped_errors, text
 from .scripts import Scripts
 
 __all__ = ["Verbs", "answers_of", "chunks"]
+
+Name = TypeVar("Name", str, bytes)
 
 #: How many schedules are read with one command.
 CHUNK = 500
@@ -80,7 +82,7 @@ def answers_of(reply: Sequence[Any]) -> list[str] | None:
     return None if text(reply[0]) == "lost" else [text(answer) for answer in reply[1:]]
 
 
-def chunks(names: list[str]) -> Iterator[list[str]]:
+def chunks(names: list[Name]) -> Iterator[list[Name]]:
     """The names, a command's worth at a time."""
     for start in range(0, len(names), CHUNK):
         yield names[start : start + CHUNK]
