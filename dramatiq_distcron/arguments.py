@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["checked_payload", "decode_payload", "encode_payload", "refuse_misfit"]
 
+#: Of a message, what a schedule determines.
+_PARTS = ("args", "kwargs", "options")
+
 
 def refuse_misfit(schedule: Schedule, actor: Actor[Any, Any]) -> None:
     """Raises ``ConfigurationError`` if ``actor`` cannot be called with the schedule's arguments."""
@@ -58,7 +61,7 @@ def encode_payload(
             f"{error}. Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
         ) from error
     if type(encoder) is JSONEncoder:
-        return {part: decoded[part] for part in plain}
+        return {part: decoded[part] for part in _PARTS}
     return {"encoder": type(encoder).__name__, "encoded": base64.b64encode(encoded).decode()}
 
 
@@ -77,7 +80,8 @@ def decode_payload(payload: Mapping[str, Any]) -> Mapping[str, Any]:
             f"{type(encoder).__name__}. Load the app's code (--broker MODULE) so that its encoder is set."
         )
     try:
-        return checked_payload(encoder.decode(base64.b64decode(payload["encoded"])))
+        message: Mapping[str, Any] = encoder.decode(base64.b64decode(payload["encoded"]))
+        return checked_payload({part: message.get(part) for part in _PARTS})
     except Exception as error:
         raise ScheduleError(f"The arguments cannot be decoded: {type(error).__name__}: {error}") from error
 

@@ -173,6 +173,7 @@ def _with(passed: _Passed | None, waiting: int | None) -> _Passed | None:
 def _record(spec: Spec, passed: _Passed | None, reason: str) -> Record | None:
     if passed is None:
         return None
-    if spec.paused is not None:
-        return Record(PAUSED, *passed, spec.paused.reason)
+    pause = spec.paused
+    if pause is not None and (pause.until is None or passed[1] < pause.until):
+        return Record(PAUSED, *passed, pause.reason)
     return Record(MISSED, *passed, reason)

@@ -228,9 +228,15 @@ def test_a_pause_wakes_no_retired_schedule_that_lost_its_place() -> None:
 
 
 def test_a_retired_schedule_rests_and_keeps_its_cursor() -> None:
-    edit = edits.retire(stored(SPEC, NOW - 5 * MINUTE), SPEC, NOW)
+    edit = edits.retire(stored(SPEC, NEXT), SPEC, NOW)
     assert (edit.score, edit.record) == (NEVER, None)
-    assert written(edit).retired == Retired(NOW, NOW - 5 * MINUTE)
+    assert written(edit).retired == Retired(NOW, NEXT)
+
+
+def test_what_was_due_when_a_schedule_retires_is_recorded_and_not_caught_up() -> None:
+    edit = edits.retire(stored(SPEC, NEXT - 5 * MINUTE), SPEC, NOW)
+    assert edit.record == Record("missed", NEXT - 5 * MINUTE, NEXT - MINUTE, 5, "retired")
+    assert written(edit).retired == Retired(NOW, NEXT)
 
 
 def test_a_schedule_that_returns_has_its_cursor_and_its_pause_back() -> None:

@@ -13,13 +13,14 @@ from tests.unit.sources import ROOT, Source, imported_modules, imports, run_time
 #: Lowest first. A name stands for the module and, if it is a package, for all in it; the longest name counts.
 #: Modules of one row do not know of each other; those of one package may, without a circle.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "clock", "logs", "version"),
+    ("errors", "clock", "logs", "version", "waking"),
     # Expressions, durations, policies: pure.
     ("suggestions", "durations", "zones", "cron_fields"),
     ("policies", "cron_days"),
     ("cron_expression",),
     ("cron_time",),
     ("schedules",),
+    ("arguments",),
     # What to do with what is due, and validated settings.
     ("specs", "config", "tick"),
     ("ticks",),
@@ -40,7 +41,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("beat",),
     ("testing",),
     # Faces.
-    ("_launcher", "_server_binary", "_server_config", "_server_probe"),
+    ("_launcher", "_server_binary", "_server_config", "_server_directory", "_server_probe"),
     ("_processes",),
     ("server",),
     ("demo",),

@@ -164,7 +164,9 @@ def test_an_actor_of_the_same_name_on_another_broker_is_another_matter(
 def test_arguments_that_cannot_be_encoded_are_refused_when_the_schedules_are_asked_for(
     stub_broker: StubBroker, distcron: DistCron
 ) -> None:
-    declare(stub_broker, every(60, args=(object(),)))
+    @dramatiq.actor(broker=stub_broker, periodic=every(60, args=(object(),)))
+    def job(thing: object) -> None: ...
+
     with pytest.raises(ConfigurationError, match="The arguments of schedule 'job' cannot be encoded"):
         distcron.specs()
 
@@ -257,7 +259,7 @@ def test_workers_with_the_middleware_alone_enqueue_nothing(stub_broker: StubBrok
 def test_a_worker_with_the_middleware_runs_what_others_enqueue(stub_broker: StubBroker, distcron: DistCron) -> None:
     ran = []
 
-    @dramatiq.actor(broker=stub_broker, periodic=every(1))
+    @dramatiq.actor(broker=stub_broker, periodic=every(1, args=(1,)))
     def job(number: int) -> None:
         ran.append(number)
 

@@ -352,7 +352,7 @@ def test_several_schedules_may_decorate_one_actor(stub_broker: StubBroker) -> No
 def test_the_decorated_function_runs_as_before(stub_broker: StubBroker) -> None:
     install(stub_broker)
 
-    @every(60)
+    @every(60, args=(1,))
     @dramatiq.actor(broker=stub_broker)
     def double(number: int) -> int:
         return 2 * number

@@ -40,8 +40,7 @@ def stored(spec: Spec, score: int) -> Stored:
     return Stored(spec.name, json.dumps({"revision": 7, **spec.to_json()}), score)
 
 
-PAUSED = replace(SPREAD, paused=Pause(FIRE_TIME - 1, "a pause"))
-OTHER_TIMES = replace(SPREAD, timing=EveryTiming(2 * MINUTE))
+OTHER_TIMES = replace(SPREAD, timing=EveryTiming(7 * MINUTE))
 MADE: dict[str, tuple[Edit, Record]] = {
     "edited": (
         edits.change(stored(SPREAD, SCORE), SPREAD, OTHER_TIMES, BETWEEN),
@@ -50,10 +49,6 @@ MADE: dict[str, tuple[Edit, Record]] = {
     "removed": (
         edits.remove(stored(SPREAD, SCORE), SPREAD, BETWEEN),
         Record("missed", FIRE_TIME, FIRE_TIME, 1, "removed"),
-    ),
-    "resumed": (
-        edits.resume(stored(PAUSED, SCORE), PAUSED, BETWEEN),
-        Record("paused", FIRE_TIME, FIRE_TIME, 1, "a pause"),
     ),
 }
 
@@ -64,17 +59,12 @@ def test_a_fire_time_that_is_spread_to_later_than_an_edit_has_an_outcome(edit: E
     assert edit.record == record
 
 
-def test_a_fire_time_in_a_pause_is_paused_also_if_it_is_spread_to_later_than_the_end_of_the_pause() -> None:
+def test_a_tick_that_is_spread_to_later_than_the_end_of_a_pause_was_not_paused() -> None:
+    """A pause covers the ticks that were to be enqueued in it."""
     spec = replace(SPREAD, paused=Pause(FIRE_TIME - 1, "a pause", FIRE_TIME + 1))
-    for now in (SCORE, SCORE + 3 * MINUTE):
-        moves = decide(spec, SCORE, now, Situation())
-        assert (moves[0].outcome, moves[0].first, moves[0].last, moves[0].score) == (
-            "paused",
-            FIRE_TIME,
-            FIRE_TIME,
-            SCORE,
-        )
-        assert moves[0].new_score == spec.score_of(FIRE_TIME + MINUTE)
+    assert [move.outcome for move in decide(spec, SCORE, SCORE, Situation())] == ["enqueued"]
+    edit = edits.resume(stored(replace(spec, paused=Pause(1, "a pause")), SCORE), spec, BETWEEN)
+    assert (edit.score, edit.record) == (SCORE, None)
 
 
 def test_what_came_after_the_end_of_a_pause_was_not_paused_when_an_edit_passes_over_it() -> None:
