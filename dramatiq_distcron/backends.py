@@ -46,6 +46,12 @@ class Backend:
         """The store's address for messages."""
         return str(getattr(self.store, "where", "memory"))
 
+    def close(self) -> None:
+        """Closes our connections; they are opened again when they are needed."""
+        if isinstance(self.publisher, OutboxPublisher):
+            self.publisher.stop()
+        self.store.close()
+
 
 def open_backend(broker: Broker, settings: Settings) -> Backend:
     """The backend of ``broker``; connects to nothing yet.

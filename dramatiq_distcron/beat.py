@@ -70,6 +70,8 @@ class Beat:
         self.holder = uuid.uuid4().hex
         self.backend: Backend = distcron.open_backend()
         self.specs = distcron.specs()
+        publisher = self.backend.publisher
+        self._outbox = publisher if isinstance(publisher, OutboxPublisher) else None
         self._distcron = distcron
         self._owner, self._adopt = owner, adopt
         self._clock = clock or SystemClock()
@@ -116,7 +118,7 @@ class Beat:
           ConflictError: the configuration cannot be served.
           StoreRefused: the store does not let us in at start.
         """
-        self._keeper.start()
+        self._start_threads()
         self._watcher.start()
         try:
             while not self._stopping.is_set():
@@ -133,7 +135,7 @@ class Beat:
         Raises:
           StoreUnavailable, StoreRefused: the store is not there or does not let us.
         """
-        self._keeper.start()
+        self._start_threads()
         try:
             self._prove()
             if not isinstance(self.lease.acquire(), Acquired):
@@ -144,6 +146,11 @@ class Beat:
             return not report.lost
         finally:
             self._leave()
+
+    def _start_threads(self) -> None:
+        self._keeper.start()
+        if self._outbox is not None:
+            self._outbox.start(lambda: self.lease.trusted)
 
     def stop(self) -> None:
         """Ends the loop after the batch it is at. Safe to call from a signal handler and from other threads."""
@@ -224,22 +231,14 @@ class Beat:
                 return PassReport(lost=True)
             self._in_office = True
             self._next_heartbeat = 0
-            if isinstance(self.backend.publisher, OutboxPublisher):
-                # The leader before may have died between a commit and its publishing.
-                self.backend.publisher.behind = True
-        self._publish_what_waits()
         report = self.scheduler.pass_once()
+        if self._outbox is not None:
+            # Also what the leader before left, who died between a commit and its publishing.
+            self._outbox.look()
         self._sweep_now_and_then()
         self._last_pass_at = self.lease.now()
         self._beat_heart("leader")
         return report
-
-    def _publish_what_waits(self) -> None:
-        if isinstance(self.backend.publisher, OutboxPublisher):
-            published = self.backend.publisher.catch_up()
-            self._progress.made()
-            if published:
-                self.logger.warning("Published %d messages that were committed and not yet in the broker.", published)
 
     def _sweep_now_and_then(self) -> None:
         now = self._clock.monotonic()
@@ -253,8 +252,6 @@ class Beat:
         waits = [_LONGEST_WAIT]
         if report.next_score is not None:
             waits.append(max(0.0, (report.next_score - self.lease.now()) / 1000))
-        if getattr(self.backend.publisher, "behind", False):
-            waits.append(1.0)
         if self.scheduler.resting.next_look is not None:
             waits.append(self.scheduler.resting.next_look)
         return min(waits)
@@ -264,6 +261,8 @@ class Beat:
         self._stopping.set()
         self._keeper.stop()
         self._keeper.join()
+        if self._outbox is not None:
+            self._outbox.stop()
         if self._started_at is None:
             # The store was never there, so there is nothing to give back.
             return

@@ -156,9 +156,9 @@ class DistCron(Middleware, ScheduleHost):
         return self._backend
 
     def close(self) -> None:
-        """Closes the connections of the store; they are opened again when they are needed."""
+        """Closes our connections; they are opened again when they are needed."""
         if self._backend is not None:
-            self._backend.store.close()
+            self._backend.close()
 
 
 def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
