@@ -105,15 +105,15 @@ class OutboxPublisher:
 
     def stop(self) -> None:
         """Ends the thread after what it can publish soon, and closes connections of ours."""
-        if self._thread is not None:
-            self._stopping.set()
-            self._asked.set()
-            self._thread.join(_PATIENCE)
-            # It may be at a long backlog, or wait for the broker: the next leader goes on.
-            self._on_duty = lambda: False
-            self._thread = None
-        if self._is_copy:
-            self._broker.close()
+        if self._thread is None:
+            self._close()
+            return
+        self._stopping.set()
+        self._asked.set()
+        self._thread.join(_PATIENCE)
+        # It may be at a long backlog, or wait for the broker: the next leader goes on.
+        self._on_duty = lambda: False
+        self._thread = None
 
     def _run(self) -> None:
         while True:
@@ -128,10 +128,16 @@ class OutboxPublisher:
                 self.logger.exception("Publishing what is in the outbox failed unexpectedly; it goes on.")
                 self._stopping.wait(1)
             if last:
+                # Here, because a broker that does not answer may take its time for this too.
+                self._close()
                 return
             if not self._asked.wait(_LOOK):
                 self.behind = True
             self._asked.clear()
+
+    def _close(self) -> None:
+        if self._is_copy:
+            self._broker.close()
 
     # -- publishing -----------------------------------------------------------------------------------------
 
