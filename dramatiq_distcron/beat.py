@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from typing import TYPE_CHECKING
 
 from .backends import Backend
 from .clock import Clock, SystemClock
@@ -25,11 +24,6 @@ from .scheduler import PassReport, Scheduler
 from .store.base import REMEMBERED, Acquired, Instance, Renewed
 from .store.redis import RedisStore
 from .trouble import Trouble
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .specs import Spec
 
 __all__ = ["Beat"]
 
@@ -69,7 +63,7 @@ class Beat:
         self.logger = get_logger(__name__, type(self))
         self.holder = uuid.uuid4().hex
         self.backend: Backend = distcron.open_backend()
-        self.specs = distcron.specs()
+        self.specs = self.backend.checked(distcron.specs())
         publisher = self.backend.publisher
         self._outbox = publisher if isinstance(publisher, OutboxPublisher) else None
         self._distcron = distcron
@@ -84,7 +78,6 @@ class Beat:
         self._trouble = Trouble(self.backend.where, self._clock, self.logger)
         self._watcher = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
         self._wake = threading.Event()
-        _refuse_queue_lengths(self.specs, self.backend)
         self._stopping = threading.Event()
         self._proven = False
         self._in_office = False
@@ -319,11 +312,3 @@ class Beat:
         self.office.look()
         about = about_process(self._distcron.broker, role, self._started_at, self._last_pass_at)
         self.backend.store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
-
-
-def _refuse_queue_lengths(specs: Mapping[str, Spec], backend: Backend) -> None:
-    limited = [name for name, spec in specs.items() if spec.policy.max_queue_length is not None]
-    if limited and backend.by_outbox:
-        raise ConflictError(
-            f"max_queue_length needs a Redis broker, whose queues can be measured; it is set for {', '.join(limited)}."
-        )

@@ -26,7 +26,7 @@ from .store.base import Ending, Started
 if TYPE_CHECKING:
     from .store.base import Store
 
-__all__ = ["OutboxPublisher"]
+__all__ = ["LeavingPublisher", "OutboxPublisher"]
 
 #: How long a broker that failed is left alone, in seconds.
 _REST = 5.0
@@ -70,11 +70,7 @@ class OutboxPublisher:
 
     def capture(self, message: Message[Any]) -> Captured:
         """The message in the form of the outbox. Raises ``Vetoed`` if it cannot be encoded."""
-        try:
-            data = message.encode()
-        except Exception as error:
-            raise Vetoed(f"The message could not be made: {type(error).__name__}: {error}") from error
-        return Captured(message, size=len(data), outbox=data)
+        return _captured(message)
 
     def announce(self, captured: Captured) -> None:
         """Publishes a message that was committed. If that fails, it stays in the outbox for later."""
@@ -224,6 +220,40 @@ class OutboxPublisher:
         if isinstance(claimed, Started):
             reason = f"A middleware refused the message: {type(error).__name__}: {error}"
             self._store.settle(Ending(message_id, "dropped", reason, claim=claim))
+
+
+class LeavingPublisher:
+    """For one who knows where the state of an app is, and not its broker: the leader publishes.
+
+    Parameters:
+      store: where the outbox is.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def begin(self) -> None:
+        """Nothing to prepare."""
+
+    def capture(self, message: Message[Any]) -> Captured:
+        """The message in the form of the outbox. Raises ``Vetoed`` if it cannot be encoded."""
+        return _captured(message)
+
+    def announce(self, captured: Captured) -> None:
+        """Wakes the leader, who finds the message in the outbox."""
+        self._store.wake()
+
+    def end_call(self, verb: str, queue: str, options: Mapping[str, Any]) -> Sequence[Any]:
+        """Nothing: it ends no deliveries."""
+        return ()
+
+
+def _captured(message: Message[Any]) -> Captured:
+    try:
+        data = message.encode()
+    except Exception as error:
+        raise Vetoed(f"The message could not be made: {type(error).__name__}: {error}") from error
+    return Captured(message, size=len(data), outbox=data)
 
 
 def _confirming(broker: Broker) -> Broker:

@@ -63,7 +63,10 @@ class Pause:
 
 @dataclass(frozen=True)
 class Spec:
-    """One schedule with everything resolved: names, zone, policies, encoded arguments."""
+    """One schedule with everything resolved: names, zone, policies, encoded arguments.
+
+    ``outbox``: its messages go into the outbox, because the app's broker is not on the Redis of its state.
+    """
 
     name: str
     actor: str
@@ -74,6 +77,7 @@ class Spec:
     source: Source = "code"
     retired: Retired | None = None
     paused: Pause | None = None
+    outbox: bool = False
 
     # -- its times ------------------------------------------------------------------------------------------
 
@@ -127,6 +131,7 @@ class Spec:
             "policy": asdict(self.policy),
             # Pickles of equal values differ between processes; the digest of what they hold does not.
             "payload": {key: value for key, value in self.payload.items() if key != "encoded"},
+            **({"outbox": True} if self.outbox else {}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -256,6 +261,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         source=_text(data, "source"),  # type: ignore[arg-type]
         retired=Retired(int(data["retired"]["at"]), int(data["retired"]["cursor"])) if data["retired"] else None,
         paused=_pause(data.get("paused")),
+        outbox=data.get("outbox") is True,
     )
 
 
