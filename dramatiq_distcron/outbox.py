@@ -62,6 +62,7 @@ class OutboxPublisher:
         self._rests_until = float("-inf")
         self._in_trouble = False
         self._on_duty: Callable[[], bool] = lambda: True
+        self._left = False
         self._thread: threading.Thread | None = None
         self._asked, self._stopping = threading.Event(), threading.Event()
 
@@ -90,6 +91,7 @@ class OutboxPublisher:
     def start(self, on_duty: Callable[[], bool]) -> None:
         """Publishes in a thread from now on, as long as ``on_duty`` says so."""
         self._on_duty = on_duty
+        self._left = False
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="distcron-outbox", daemon=True)
         self._thread.start()
@@ -106,10 +108,12 @@ class OutboxPublisher:
             return
         self._stopping.set()
         self._asked.set()
-        self._thread.join(_PATIENCE)
+        self._thread.join(0 if self._left else _PATIENCE)
         # It may be at a long backlog, or wait for the broker: the next leader goes on.
         self._on_duty = lambda: False
-        self._thread = None
+        self._left = True
+        if not self._thread.is_alive():
+            self._thread = None
 
     def _run(self) -> None:
         while True:

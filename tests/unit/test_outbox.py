@@ -267,6 +267,23 @@ def test_what_was_committed_is_published_before_the_thread_ends(post: Post) -> N
     assert post.waiting == []
 
 
+def test_a_broker_that_does_not_answer_does_not_keep_a_beat_from_leaving(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, closed = threading.Event(), threading.Event()
+    post.broker.confirm_delivery = False  # type: ignore[attr-defined]
+    post.publisher = OutboxPublisher(post.broker, post.store, post.clock)
+    monkeypatch.setattr(PlainBroker, "enqueue", lambda *args, **kwargs: answers.wait(30))
+    monkeypatch.setattr(PlainBroker, "close", lambda broker: closed.set())
+    post.publisher.start(lambda: True)
+    post.announce("m")
+    for _ in range(2):
+        post.publisher.stop()
+        assert not closed.is_set(), "its connection is in use"
+    answers.set()
+    assert closed.wait(30)
+
+
 def test_the_thread_goes_on_after_an_error_that_nobody_thought_of(
     post: Post, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
