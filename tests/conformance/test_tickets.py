@@ -113,3 +113,10 @@ def test_the_claim_of_a_worker_that_left_lapses(fired: Rig) -> None:
     claim(fired, "w1", "c1")
     fired.store.forget("w1")
     assert claim(fired, "w2", "c2") == "running"
+
+
+def test_a_run_that_ended_meanwhile_is_over_and_not_given_up(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    end(fired, "c1")
+    assert fired.store.probe_run(fired.guard, "job", ID, None) == "over"
+    assert ends(fired) == ["succeeded"]

@@ -93,14 +93,18 @@ class RunVerbs(Verbs):
             self._wake()
 
     def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
-        """Ends a run that is not there any more. ``there`` or ``dropped``; ``None``: the lease is lost."""
+        """Ends a run that is not there any more.
+
+        ``there``, ``over`` (it ended meanwhile) or ``dropped``; ``None``: the lease is lost.
+        """
         with self._woken:
             if not self._admits(guard):
                 return None
             run = self._state.runs.get(message_id)
             if run is None:
-                if self._state.outstanding.get(name) == message_id:
-                    del self._state.outstanding[name]
+                if self._state.outstanding.get(name) != message_id:
+                    return "over"
+                del self._state.outstanding[name]
                 return "dropped"
             if not self._is_there(run["place"], run["rid"]):
                 self._end_run(message_id, run, "dropped", "its message is gone")

@@ -58,7 +58,10 @@ class RunVerbs(Verbs):
         return text(reply[0])
 
     def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
-        """Ends a run that is not there any more. ``there`` or ``dropped``; ``None``: the lease is lost."""
+        """Ends a run that is not there any more.
+
+        ``there``, ``over`` (it ended meanwhile) or ``dropped``; ``None``: the lease is lost.
+        """
         k = self.keys
         with self._errors():
             reply = self._scripts.probe_run(
