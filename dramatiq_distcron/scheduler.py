@@ -247,9 +247,10 @@ class Scheduler:
         self._probed[row.name] = row.outstanding, now
         guard = self._guard(self._lease.now())
         answer = self._store.probe_run(guard, row.name, row.outstanding, spec.policy.overlap_timeout)
-        if answer != "dropped":
+        if answer == "dropped":
+            self.logger.warning("Schedule %r: the run of message %s was given up.", row.name, row.outstanding)
+        elif answer != "over":
             return row
-        self.logger.warning("Schedule %r: the run of message %s was given up.", row.name, row.outstanding)
         return row._replace(outstanding=NO_RUN)
 
     def _unusable(self, row: DueRow, cursor: int, error: ScheduleError) -> Fire:

@@ -55,7 +55,10 @@ class Pause:
 
 @dataclass(frozen=True)
 class Spec:
-    """One schedule with everything resolved: names, zone, policies, encoded arguments."""
+    """One schedule with everything resolved: names, zone, policies, encoded arguments.
+
+    ``outbox``: its messages go into the outbox, because the app's broker is not on the Redis of its state.
+    """
 
     name: str
     actor: str
@@ -66,6 +69,7 @@ class Spec:
     source: Source = "code"
     retired: Retired | None = None
     paused: Pause | None = None
+    outbox: bool = False
 
     # -- its times ------------------------------------------------------------------------------------------
 
@@ -131,6 +135,7 @@ class Spec:
             "policy": asdict(self.policy),
             # Encoded, equal values may differ (a pickled set does): that is one edit too many, and never a stale one.
             "payload": dict(self.payload),
+            **({"outbox": True} if self.outbox else {}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -201,6 +206,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         source=_text(data, "source"),  # type: ignore[arg-type]
         retired=Retired(int(data["retired"]["at"]), int(data["retired"]["cursor"])) if data["retired"] else None,
         paused=_pause(data.get("paused")),
+        outbox=data.get("outbox") is True,
     )
 
 

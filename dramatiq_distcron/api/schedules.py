@@ -21,6 +21,7 @@ from ..errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from ..outbox import LeavingPublisher
 from ..places import Places
 from ..publishing import schedule_message
 from ..specs import NotForUs, Spec, parse_spec, resolve
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..backends import Backend
     from ..config import Settings
+    from ..publishing import Publisher
     from ..schedules import Schedule
 
 __all__ = ["Schedules"]
@@ -111,6 +113,7 @@ class Schedules:
             if spec.name in specs:
                 raise ConflictError(f"Two of the schedules are named {spec.name!r}. A name stands for one schedule.")
             specs[spec.name] = spec
+        specs = self._backend().checked(specs)
         self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], self._decided, now))
 
     def remove(self, name: str) -> None:
@@ -233,11 +236,14 @@ class Schedules:
         now = backend.store.now()
         actor = self._broker.actors.get(spec.actor)
         message = schedule_message(spec, actor, message_id=str(uuid.uuid4()), fire_time=now, term=0, now=now)
-        captured = backend.publisher.capture(message)
+        # By the URL of the state alone, the app's broker is not known: its leader publishes.
+        leaves = spec.outbox and not backend.by_outbox
+        publisher: Publisher = LeavingPublisher(backend.store) if leaves else backend.publisher
+        captured = publisher.capture(message)
         run = {
             "schedule": name,
             "queue": spec.queue,
-            "place": Places(backend.store, backend.publisher).of(spec.queue).messages,
+            "place": Places(backend.store, publisher).of(spec.queue).messages,
             "fire_time": str(now),
             "rid": captured.message.options.get("redis_message_id", ""),
             "state": "queued",
@@ -250,7 +256,7 @@ class Schedules:
         )
         (answer,) = backend.store.fire(Guard("", 0, now), [fire]) or ["stale"]
         if answer == "ok":
-            backend.publisher.announce(captured)
+            publisher.announce(captured)
             return captured.message
         if answer != "stale":
             raise StoreRefused(f"Schedule {name!r} was not triggered: {answer}")

@@ -15,7 +15,7 @@ from tests.unit.sources import ROOT, Source, imported_modules, imports, run_time
 LAYERS: list[tuple[str, ...]] = [
     ("errors", "clock", "logs", "version", "waking"),
     # Expressions, durations, policies: pure.
-    ("suggestions", "durations", "zones", "cron_fields"),
+    ("suggestions", "durations", "zones", "cron_fields", "resting"),
     ("policies", "cron_days"),
     ("cron_expression",),
     ("cron_time",),
@@ -36,7 +36,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("api",),
     ("middleware",),
     # The pass and the loop.
-    ("making", "resting", "trouble"),
+    ("making", "trouble"),
     ("scheduler",),
     ("beat",),
     ("testing",),

@@ -1,222 +1,296 @@
-"""Brokers beside Redis: what was committed is published, sooner or later, and nothing is forgotten in between."""
+"""Brokers that are not on our Redis: what was committed is published, whatever happens in between."""
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
-import dramatiq
 import pytest
-from dramatiq import Broker, Message
-from dramatiq.brokers.stub import StubBroker
+from dramatiq import Message
+from dramatiq.middleware import Middleware, MiddlewareError
 
-from dramatiq_distcron.errors import StoreUnavailable
 from dramatiq_distcron.outbox import OutboxPublisher
-from dramatiq_distcron.publishing import Vetoed
-from dramatiq_distcron.testing import MemoryStore
-from tests.support import FakeClock, queued
+from dramatiq_distcron.store.base import Fire, Guard, Record
+from dramatiq_distcron.store.memory import MemoryStore
+from tests.plain_broker import PlainBroker
+from tests.support import FakeClock, wait_until
+
+GUARD = Guard("", 0, 1000)
 
 
-class Fickle(StubBroker):
-    """Is away while it is told to be."""
-
-    away = False
-
-    def enqueue(self, message: Message[Any], *, delay: int | None = None) -> Message[Any]:
-        if self.away:
-            raise OSError("connection refused")
-        return super().enqueue(message, delay=delay)
-
-
-class Site:
-    """A broker, an outbox and who publishes from it."""
+class Post:
+    """A store with an outbox, and a broker."""
 
     def __init__(self) -> None:
-        self.broker = Fickle(middleware=[])
-        self.broker.declare_queue("default")
         self.clock = FakeClock()
-        self.store = MemoryStore(lambda: 0)
+        self.store = MemoryStore(lambda: round(self.clock.seconds * 1000))
+        self.broker = PlainBroker(middleware=[])
+        self.broker.declare_queue("default")
         self.publisher = OutboxPublisher(self.broker, self.store, self.clock)
 
-    def commit(self, name: str) -> Any:
-        """A message that was committed: it is in the outbox, and not in the broker."""
-        captured = self.publisher.capture(Message("default", "job", (), {}, {}, name, 1))
-        self.store._state.outbox[name] = captured.outbox
-        return captured
+    def commit(self, message_id: str, data: bytes | None = None) -> Message[Any]:
+        """As a beat does: the message, its ticket and its record."""
+        message: Message[Any] = Message("default", "job", (), {}, {"distcron": {"schedule": "job"}}, message_id)
+        run = {"schedule": "job", "queue": "default", "place": "", "rid": "", "fire_time": "1", "state": "queued"}
+        record = Record("enqueued", 1, 1, message_id=message_id)
+        box = message.encode() if data is None else data
+        fire = Fire("job", "", None, 0, record, run=json.dumps({**run, "at": "1000"}), outbox=box)
+        assert self.store.fire(GUARD, [fire]) == ["ok"]
+        return message
+
+    def announce(self, message_id: str) -> None:
+        self.publisher.announce(self.publisher.capture(self.commit(message_id)))
+
+    def catch_up(self) -> int:
+        self.publisher.behind = True
+        return self.publisher.catch_up()
 
     @property
     def published(self) -> list[str]:
-        return [message.message_id for message in queued(self.broker)]
+        return [message.message_id for message in self.broker.wire.enqueued]
 
     @property
     def waiting(self) -> list[str]:
-        return [name for name, _ in self.store.outbox(100)]
+        return [message_id for message_id, _ in self.store.outbox(1000)]
 
 
 @pytest.fixture
-def site() -> Site:
-    return Site()
+def post() -> Iterator[Post]:
+    post = Post()
+    yield post
+    post.publisher.stop()
 
 
-def test_a_capture_sends_nothing_and_gives_the_message_in_the_form_of_the_outbox(site: Site) -> None:
-    captured = site.publisher.capture(Message("default", "job", (1,), {}, {}, "id", 1))
-    assert site.published == []
-    assert (captured.calls, captured.size) == ([], len(captured.outbox))
-    assert Message.decode(captured.outbox) == captured.message
+class Refusing(Middleware):
+    """Lets some messages not pass, with an error of its kind."""
+
+    def __init__(self, **errors: Exception) -> None:
+        self.errors = errors
+
+    def before_enqueue(self, broker: Any, message: Any, delay: Any) -> None:
+        if message.message_id in self.errors:
+            raise self.errors[message.message_id]
 
 
-def test_a_message_that_cannot_be_encoded_is_refused_with_the_reason(site: Site) -> None:
-    with pytest.raises(Vetoed, match="could not be made: TypeError"):
-        site.publisher.capture(Message("default", "job", (object(),), {}, {}))
+class Failing(PlainBroker):
+    """A broker that cannot take some messages, for a reason that is no loss of its connection."""
 
-
-def test_what_was_committed_is_published_and_leaves_the_outbox(site: Site) -> None:
-    site.publisher.announce(site.commit("a"))
-    assert (site.published, site.waiting) == (["a"], [])
-
-
-def test_it_leaves_the_outbox_only_when_it_is_in_the_broker(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash between the two publishes it twice, and never not at all."""
-    there: list[list[str]] = []
-    monkeypatch.setattr(site.store, "published", lambda message_id: there.append(site.published))
-    site.publisher.announce(site.commit("a"))
-    assert there == [["a"]]
-
-
-def test_a_broker_that_is_away_leaves_the_message_in_the_outbox(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    site.broker.away = True
-    site.publisher.announce(site.commit("a"))
-    assert (site.published, site.waiting) == ([], ["a"])
-    assert site.publisher.behind
-    assert "Message a is committed and could not be published; it waits in the outbox: OSError" in caplog.text
-
-
-def test_a_broker_that_failed_is_left_alone_for_a_while(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    site.broker.away = True
-    site.publisher.announce(site.commit("a"))
-    site.broker.away = False
-    site.publisher.announce(site.commit("b"))
-    assert site.publisher.catch_up() == 0
-    assert (site.published, sorted(site.waiting)) == ([], ["a", "b"])
-    assert len(caplog.records) == 1
-    site.clock.advance(5)
-    assert site.publisher.catch_up() == 2
-    assert (sorted(site.published), site.waiting) == (["a", "b"], [])
-
-
-def test_a_new_leader_publishes_what_the_one_before_left(site: Site) -> None:
-    site.commit("a")
-    site.commit("b")
-    successor = OutboxPublisher(site.broker, site.store, site.clock)
-    assert (successor.behind, successor.catch_up(), successor.behind) == (True, 2, False)
-    assert sorted(site.published) == ["a", "b"]
-
-
-def test_one_that_is_not_behind_asks_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.publisher.catch_up()
-    monkeypatch.setattr(site.store, "outbox", _must_not_be_asked)
-    assert site.publisher.catch_up() == 0
-
-
-def _must_not_be_asked(limit: int) -> Any:
-    raise AssertionError("asked")
-
-
-def test_a_failure_in_the_middle_of_catching_up_keeps_what_is_left(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b", "c"):
-        site.commit(name)
-    enqueue = site.broker.enqueue
-
-    def breaks_at_b(message: Message[Any]) -> Message[Any]:
-        if message.message_id == "b":
-            raise OSError("gone")
-        return enqueue(message)
-
-    monkeypatch.setattr(site.publisher._broker, "enqueue", breaks_at_b)
-    assert site.publisher.catch_up() == 1
-    assert (site.published, site.waiting) == (["a"], ["b", "c"])
-    assert site.publisher.behind
-
-
-def test_more_messages_than_one_batch_are_published(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dramatiq_distcron.outbox._BATCH", 2)
-    for number in range(5):
-        site.commit(str(number))
-    assert site.publisher.catch_up() == 5
-
-
-def test_a_store_that_is_away_is_no_fault_of_the_brokers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(message_id: str) -> None:
-        raise StoreUnavailable("cut off")
-
-    captured = site.commit("a")
-    monkeypatch.setattr(site.store, "published", away)
-    with pytest.raises(StoreUnavailable):
-        site.publisher.announce(captured)
-    assert [message.message_id for message in queued(site.broker)] == ["a"]
-
-
-def test_a_message_that_cannot_be_read_here_stays_and_holds_up_no_other(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It was committed by a beat with another encoder; a beat that has it may still come."""
-    site.store._state.outbox["alien"] = b"\x80\x04}."
-    site.commit("a")
-    assert site.publisher.catch_up() == 1
-    assert (site.published, site.waiting) == (["a"], ["alien"])
-    assert "Message alien is committed and cannot be read here" in caplog.text
-    site.publisher.behind = True
-    site.commit("b")
-    assert site.publisher.catch_up() == 1
-    assert caplog.text.count("cannot be read here") == 1
-
-
-def test_the_hooks_of_the_broker_run_when_it_is_published(site: Site) -> None:
-    seen: list[str] = []
-
-    class Telling(dramatiq.Middleware):
-        def before_enqueue(self, broker: Broker, message: Message[Any], delay: int | None) -> None:
-            seen.append(f"before {message.message_id}")
-
-        def after_enqueue(self, broker: Broker, message: Message[Any], delay: int | None) -> None:
-            seen.append(f"after {message.message_id}")
-
-    site.broker.add_middleware(Telling())
-    captured = site.commit("a")
-    assert seen == []
-    site.publisher.announce(captured)
-    assert seen == ["before a", "after a"]
-
-
-class Confirming(StubBroker):
-    """As RabbitmqBroker as far as confirms go."""
-
-    def __init__(self) -> None:
+    def __init__(self, unfit: set[str]) -> None:
         super().__init__(middleware=[])
-        self.confirm_delivery = False
-        self.state = threading.local()
-        self.connections: set[Any] = {"of the app"}
-        self.channels: set[Any] = {"of the app"}
-        self.asked: list[bool] = []
+        self.unfit = unfit
 
     def enqueue(self, message: Message[Any], *, delay: int | None = None) -> Message[Any]:
-        self.asked.append(self.confirm_delivery)
-        return message
+        if message.message_id in self.unfit:
+            raise ValueError("too large")
+        return super().enqueue(message, delay=delay)
 
 
-def test_where_the_broker_can_confirm_a_message_that_is_asked_for_and_the_apps_channels_stay_as_they_are() -> None:
-    broker = Confirming()
-    publisher = OutboxPublisher(broker, MemoryStore(lambda: 0), FakeClock())
-    ours: Any = publisher._broker
-    publisher.announce(publisher.capture(Message("default", "job", (), {}, {})))
-    assert broker.asked == [True]
-    assert broker.confirm_delivery is False
-    assert ours.state is not broker.state
-    assert (broker.connections, broker.channels) == ({"of the app"}, {"of the app"})
-    assert (ours.connections, ours.channels) == (set(), set())
+def test_a_message_is_published_after_its_commit_and_leaves_the_outbox(post: Post) -> None:
+    post.announce("m")
+    assert post.published == ["m"]
+    assert post.waiting == []
 
 
-def test_the_ack_is_left_to_the_broker(site: Site) -> None:
-    end_call: Callable[..., Any] = site.publisher.end_call
-    assert end_call("ack", "default", {}) == ()
+def test_what_a_beat_left_behind_is_published_by_the_next(post: Post) -> None:
+    post.commit("m")
+    assert OutboxPublisher(post.broker, post.store).catch_up() == 1
+    assert (post.published, post.waiting) == (["m"], [])
+
+
+def test_a_message_that_was_published_and_not_noted_is_published_again(post: Post) -> None:
+    message = post.commit("m")
+    post.broker.enqueue(message)
+    post.catch_up()
+    assert (post.published, post.waiting) == (["m", "m"], [])
+
+
+def test_the_oldest_are_published_first(post: Post) -> None:
+    for number in (3, 1, 2):
+        message: Message[Any] = Message("default", "job", (), {}, {}, f"m{number}", number)
+        post.commit(f"m{number}", message.encode())
+    post.catch_up()
+    assert post.published == ["m1", "m2", "m3"]
+
+
+def test_while_the_broker_is_away_messages_wait_and_are_then_published(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    post.broker.wire.down = True
+    for number in range(5):
+        post.announce(f"m{number}")
+    assert (post.published, len(post.waiting)) == ([], 5)
+    post.clock.advance(60)
+    post.broker.wire.down = False
+    assert post.catch_up() == 5
+    assert post.waiting == []
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert "PlainBroker takes messages again" in caplog.text
+
+
+def test_a_broker_that_is_away_is_not_asked_for_each_message(post: Post) -> None:
+    post.broker.wire.down = True
+    asked: list[str] = []
+    real = post.broker.enqueue
+
+    def enqueue(message: Message[Any], *, delay: int | None = None) -> Message[Any]:
+        asked.append(message.message_id)
+        return real(message, delay=delay)
+
+    post.broker.enqueue = enqueue  # type: ignore[method-assign]
+    for number in range(100):
+        post.commit(f"m{number}")
+    assert post.catch_up() == 0
+    assert post.catch_up() == 0
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("poison", [b"\xff", b"{}", b'{"queue_name": 1}', b"null"])
+def test_a_message_that_cannot_be_read_holds_no_other_up(post: Post, poison: bytes) -> None:
+    post.commit("poison", poison)
+    post.commit("m")
+    for _ in range(3):
+        post.catch_up()
+    assert (post.published, post.waiting) == (["m"], ["poison"])
+
+
+def test_messages_that_the_broker_cannot_take_hold_no_other_up(post: Post) -> None:
+    unfit = {f"unfit{number:02}" for number in range(20)}
+    post.publisher = OutboxPublisher(Failing(unfit), post.store, post.clock)
+    for name in sorted(unfit):
+        post.commit(name)
+    post.commit("m")
+    for _ in range(20):
+        post.catch_up()
+        post.clock.advance(5)
+    assert set(post.waiting) == unfit
+
+
+def test_a_message_that_the_broker_cannot_take_is_tried_again(post: Post) -> None:
+    broker = Failing({"m"})
+    post.publisher = OutboxPublisher(broker, post.store, post.clock)
+    post.commit("m")
+    post.catch_up()
+    broker.unfit.clear()
+    post.clock.advance(60)
+    assert post.catch_up() == 1
+
+
+def test_a_message_that_a_middleware_refuses_is_dropped_and_its_run_ends_with_the_reason(post: Post) -> None:
+    post.broker.add_middleware(Refusing(m=MiddlewareError("not today")))
+    post.announce("m")
+    assert (post.published, post.waiting) == ([], [])
+    (record,) = post.store.history("job", 10)
+    assert record.run is not None
+    assert record.run["state"] == "dropped"
+    assert "not today" in record.run["error"]
+
+
+def test_a_copy_that_a_middleware_refuses_does_not_end_the_run_of_the_first(post: Post) -> None:
+    post.commit("m")
+    post.store.claim_run("m", "worker", 0, "claim")
+    post.broker.add_middleware(Refusing(m=MiddlewareError("not today")))
+    post.catch_up()
+    assert post.waiting == []
+    (record,) = post.store.history("job", 10)
+    assert record.run is not None
+    assert record.run["state"] == "running"
+
+
+def test_a_hook_that_fails_otherwise_does_not_stop_the_message(post: Post) -> None:
+    post.broker.add_middleware(Refusing(m=ValueError("a bug of the hook")))
+    post.announce("m")
+    assert post.published == ["m"]
+
+
+# -- the thread of a beat -----------------------------------------------------------------------------------
+
+
+def test_a_beat_publishes_in_a_thread_of_its_own(post: Post) -> None:
+    post.publisher.start(lambda: True)
+    post.announce("m")
+    wait_until(lambda: post.waiting == [], "the message is published")
+    assert post.published == ["m"]
+
+
+def test_a_broker_that_does_not_answer_does_not_hold_the_pass_up(post: Post) -> None:
+    answers = threading.Event()
+    real = post.broker.enqueue
+
+    def enqueue(message: Message[Any], *, delay: int | None = None) -> Message[Any]:
+        assert answers.wait(30)
+        return real(message, delay=delay)
+
+    post.broker.enqueue = enqueue  # type: ignore[method-assign]
+    post.publisher.start(lambda: True)
+    for number in range(3):
+        post.announce(f"m{number}")
+    assert len(post.waiting) == 3
+    answers.set()
+    wait_until(lambda: post.waiting == [], "the messages are published")
+
+
+def test_one_who_is_not_on_duty_publishes_nothing(post: Post) -> None:
+    asked = threading.Event()
+
+    def on_duty() -> bool:
+        asked.set()
+        return False
+
+    post.publisher.start(on_duty)
+    post.announce("m")
+    assert asked.wait(30)
+    post.publisher.stop()
+    assert (post.published, post.waiting) == ([], ["m"])
+
+
+def test_one_who_loses_the_lease_stops_in_the_middle(post: Post) -> None:
+    for number in range(10):
+        post.commit(f"m{number}")
+    post.publisher.start(lambda: len(post.published) < 4)
+    post.publisher.look()
+    wait_until(lambda: len(post.published) == 4, "some are published")
+    post.publisher.stop()
+    assert len(post.published) == 4
+    assert len(post.waiting) == 6
+
+
+def test_what_was_committed_is_published_before_the_thread_ends(post: Post) -> None:
+    post.publisher.start(lambda: True)
+    for number in range(100):
+        post.announce(f"m{number}")
+    post.publisher.stop()
+    assert post.waiting == []
+
+
+def test_a_broker_that_does_not_answer_does_not_keep_a_beat_from_leaving(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, closed = threading.Event(), threading.Event()
+    post.broker.confirm_delivery = False  # type: ignore[attr-defined]
+    post.publisher = OutboxPublisher(post.broker, post.store, post.clock)
+    monkeypatch.setattr(PlainBroker, "enqueue", lambda *args, **kwargs: answers.wait(30))
+    monkeypatch.setattr(PlainBroker, "close", lambda broker: closed.set())
+    post.publisher.start(lambda: True)
+    post.announce("m")
+    for _ in range(2):
+        post.publisher.stop()
+        assert not closed.is_set(), "its connection is in use"
+    answers.set()
+    assert closed.wait(30)
+
+
+def test_the_thread_goes_on_after_an_error_that_nobody_thought_of(
+    post: Post, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(post.store, "outbox", lambda *args: 1 / 0)
+    post.publisher.start(lambda: True)
+    post.publisher.look()
+    wait_until(lambda: "unexpectedly" in caplog.text, "the error is told of")
+    monkeypatch.undo()
+    post.announce("m")
+    wait_until(lambda: post.waiting == [], "the message is published")
