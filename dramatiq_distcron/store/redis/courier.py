@@ -36,6 +36,7 @@ class Courier:
         self._connection: Any = (
             None if isinstance(client, redis.RedisCluster) else client.connection_pool.make_connection()
         )
+        self._leave_it = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="distcron-commit")
 
     def start(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Future[Any]:
@@ -48,6 +49,10 @@ class Courier:
         sent.wait()
         return future
 
+    def reconnect(self) -> None:
+        """Before the next script: this server has become a replica, so it is asked anew where the master is."""
+        self._leave_it.set()
+
     def close(self) -> None:
         """Closes the connection, after what is under way; it is opened again for the next."""
         if self._connection is not None:
@@ -55,16 +60,13 @@ class Courier:
 
     def _exchange(self, packed: Any, sent: threading.Event, script: Script) -> Any:
         try:
+            self._connect()
             self._connection.send_packed_command(packed)
             sent.set()
             reply = self._receive(packed, script)
             if self._replicas:
                 self._wait_for_replicas()
             return reply
-        except redis.ReadOnlyError:
-            # The server was demoted and keeps the connection open: the next one asks where the master is.
-            self._connection.disconnect()
-            raise
         except redis.ResponseError:
             raise
         except BaseException:
@@ -73,6 +75,13 @@ class Courier:
             raise
         finally:
             sent.set()
+
+    def _connect(self) -> None:
+        if self._leave_it.is_set():
+            self._leave_it.clear()
+            self._connection.disconnect()
+        # Sending would connect too, but to no master that Sentinel is asked for.
+        self._connection.connect()
 
     def _receive(self, packed: Any, script: Script) -> Any:
         try:

@@ -10,7 +10,7 @@ from redis.exceptions import AuthorizationError, RedisClusterException
 
 from ...errors import ConfigurationError, StoreRefused, StoreUnavailable
 
-__all__ = ["is_passing", "mapped_errors", "masked", "raw", "refuse_url", "text"]
+__all__ = ["is_passing", "is_read_only", "mapped_errors", "masked", "raw", "refuse_url", "text"]
 
 #: Answers that say "not now" though they come as plain errors.
 _PASSING = (
@@ -30,9 +30,11 @@ def mapped_errors(where: str) -> Iterator[None]:
         yield
     except (redis.AuthenticationError, AuthorizationError) as error:
         raise StoreRefused(f"Redis at {where} does not let us in: {error}") from error
-    except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, RedisClusterException, OSError) as error:
+    except (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError) as error:
         raise StoreUnavailable(f"Redis at {where} does not answer: {_plain(error)}") from error
     except redis.ResponseError as error:
+        if is_read_only(str(error)):
+            raise StoreUnavailable(f"Redis at {where} is a replica now, which takes no writes: {error}") from error
         if is_passing(str(error)):
             raise StoreUnavailable(f"Redis at {where} cannot serve us now: {error}") from error
         raise StoreRefused(f"Redis at {where} refused: {error}") from error
@@ -73,6 +75,11 @@ def text(value: bytes | str | int | None) -> str:
 def raw(value: str) -> bytes:
     """The bytes that ``text`` made a text of."""
     return value.encode("utf-8", "surrogateescape")
+
+
+def is_read_only(answer: str) -> bool:
+    """Whether an error's text says that the server is a replica. redis-py may have cut the code off."""
+    return "READONLY" in answer or "read only replica" in answer
 
 
 def is_passing(answer: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import NEVER, Answers, DuePage, DueRow, Fire, Guard
 from .courier import Courier
-from .replies import text
+from .replies import is_read_only, text
 from .verbs import Verbs
 
 __all__ = ["TickVerbs"]
@@ -64,9 +64,17 @@ class TickVerbs(Verbs):
 
         def answers() -> list[str] | None:
             with self._errors():
-                return _fire_answers(reply.result(), len(fires))
+                found = _fire_answers(reply.result(), len(fires))
+            if any(is_read_only(answer) for answer in found or ()):
+                # The script caught the refusal, so that it is no error of the connection's.
+                self._reconnect()
+            return found
 
         return answers
+
+    def _reconnect(self) -> None:
+        super()._reconnect()
+        self._commits.reconnect()
 
     def queue_length(self, place: str) -> int:
         """How many messages wait in the list ``place``."""

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import redis
-
 from ...errors import StoreUnavailable
 from .connection import Connection
 from .keys import Keys
-from .replies import mapped_errors, text
+from .replies import is_read_only, mapped_errors, text
 from .scripts import Scripts
 
 __all__ = ["Verbs", "answers_of", "chunks"]
@@ -59,14 +57,15 @@ class Verbs:
             with mapped_errors(self.where):
                 yield
         except StoreUnavailable as error:
-            if isinstance(error.__cause__, redis.ReadOnlyError):
+            if is_read_only(str(error.__cause__)):
                 self._reconnect()
             raise
 
     def _reconnect(self) -> None:
         pool = getattr(self._client, "connection_pool", None)
         if pool is not None:
-            pool.disconnect()
+            # Those that are in use belong to other threads, which will find out for themselves.
+            pool.disconnect(inuse_connections=False)
 
     def now(self) -> int:
         """The server's clock in ms."""
