@@ -15,6 +15,7 @@ from .ticks import MISSED, PAUSED, passed_over
 __all__ = [
     "DAY",
     "add",
+    "bring_back",
     "change",
     "heal",
     "is_absurd",
@@ -72,8 +73,18 @@ def remove(before: Stored, found: Spec | None, now: int) -> Edit:
 
 
 def restore(before: Stored, spec: Spec, decided: int | None, now: int) -> Edit:
-    """Gives a schedule its cursor again: after what was decided last, so that nothing in between is lost."""
-    return Edit(before.name, before, spec.to_json(), next_score(spec, now if decided is None else decided))
+    """Gives a schedule its cursor again: after what was decided last, so that nothing in between is lost.
+
+    What is older than its last edit was dealt with by that.
+    """
+    edited = min(before.revision, now) if isinstance(before.revision, int) else None
+    after = max((time for time in (decided, edited) if time is not None), default=now)
+    return Edit(before.name, before, spec.to_json(), next_score(spec, after))
+
+
+def bring_back(spec: Spec, decided: int) -> Edit:
+    """A schedule that is not stored, though its last outcome is: its spec got lost, and it goes on from there."""
+    return Edit(spec.name, None, spec.to_json(), next_score(spec, decided))
 
 
 def pause(before: Stored, found: Spec, reason: str, until: int | None, now: int) -> Edit:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .logs import get_logger
 from .reconcile import Plan, plan
-from .store.base import Guard
+from .store.base import Edit, Guard
 
 if TYPE_CHECKING:
     from .lease import Lease, Progress
     from .specs import Spec
-    from .store.base import Store
+    from .store.base import Renewed, Store
 
 __all__ = ["Office"]
 
@@ -40,10 +41,33 @@ class Office:
         self._progress = progress
         #: How many schedules there were when that was looked at last.
         self.seen = 0
+        #: Whether the number of schedules and of cursors differed since.
+        self.damaged = False
+        self._told: Renewed | None = None
 
     def look(self) -> None:
         """Remembers how many schedules there are: a standby that takes over an emptied store must know what it held."""
-        self.seen = max(self._store.count(), len(self._code))
+        self.seen = self._store.count()
+
+    def counted(self, renewed: Renewed) -> bool:
+        """Takes in how large the state is. Returns whether something is missing, so that office must be taken anew."""
+        if renewed.schedules is None:
+            return False
+        damaged = renewed.schedules != renewed.cursors or renewed.schedules < len(self._code)
+        before, self._told = self._told, replace(renewed, now=0) if damaged else None
+        if not damaged:
+            self.seen = renewed.schedules
+        if not damaged or self._told == before:
+            # What taking office did not mend will not be mended by doing so each few seconds.
+            return False
+        self.damaged = True
+        self.logger.error(
+            "The store has %d schedules and %d cursors of at least %d: something was evicted or deleted.",
+            renewed.schedules,
+            renewed.cursors,
+            len(self._code),
+        )
+        return True
 
     def take(self) -> Plan | None:
         """Makes the stored schedules agree with the code. ``None``: the lease was lost meanwhile.
@@ -61,31 +85,44 @@ class Office:
             self._lease.lost()
             return None
         self._tell(made, answers)
-        if made.stored == 0 and self.seen > len(self._code):
-            self._tell_loss(self.seen - len(self._code))
+        if made.stored == 0 and self.seen > 0 and self._lease.is_first:
+            self._tell_emptied(max(0, self.seen - len(self._code)))
+        if self.damaged and not self._clear_away():
+            return None
+        self.damaged = False
         self.seen = max(made.stored, len(self._code))
         return made
 
-    def _tell_loss(self, lost: int) -> None:
-        """The store was emptied: the code's schedules are back, those that came by the API are gone."""
-        text = f"The store was emptied: {lost} schedules that came by the API are lost, with all cursors and history."
-        self.logger.error("%s The app must put them again.", text)
+    def _tell_emptied(self, lost: int) -> None:
+        """The code's schedules are back, those that came by the API are gone."""
+        what = f"{lost} schedules that came by the API are lost, with " if lost else ""
+        self._tell_loss(f"The store was emptied: {what}all cursors and history{'' if lost else ' are lost'}.", lost)
+
+    def _tell_loss(self, text: str, lost: int) -> None:
+        self.logger.error("%s%s", text, " The app must put them again." if lost else "")
         self._store.notice(text)
+
+    def _clear_away(self) -> bool:
+        """Removes what is left of schedules whose specs are lost. ``False``: the lease was lost meanwhile."""
+        names = self._store.strays()
+        if not names:
+            return True
+        if self._apply([Edit(name, None, None) for name in names], self._lease.now()) is None:
+            self._lease.lost()
+            return False
+        self._tell_loss(f"{len(names)} schedules that came by the API are lost: {_listed(names)}.", len(names))
+        return True
 
     def _reconcile(self) -> tuple[Plan, list[str] | None]:
         now = self._lease.now()
-        made = plan(self._code, self._store.scan(), now, self._last_decided)
-        return made, self._apply(made, now)
+        made = plan(self._code, self._store.scan(), now, _Decided(self._store, self._code).of)
+        return made, self._apply(made.edits, now)
 
-    def _last_decided(self, name: str) -> int | None:
-        last = self._store.last([name]).get(name)
-        return int(last["fire_time_to"]) if last else None
-
-    def _apply(self, made: Plan, now: int) -> list[str] | None:
+    def _apply(self, edits: Sequence[Edit], now: int) -> list[str] | None:
         answers: list[str] = []
-        for start in range(0, len(made.edits), _BATCH):
+        for start in range(0, len(edits), _BATCH):
             guard = Guard(self._lease.holder, self._lease.term, now)
-            some = self._store.edit(guard, made.edits[start : start + _BATCH])
+            some = self._store.edit(guard, edits[start : start + _BATCH])
             if some is None:
                 return None
             answers += some
@@ -114,6 +151,21 @@ class Office:
                 "was set to the next fire time from now.",
                 name,
             )
+
+
+class _Decided:
+    """The fire time decided last, of one schedule after the other: those of the code are read together."""
+
+    def __init__(self, store: Store, code: Mapping[str, Spec]) -> None:
+        self._store = store
+        self._code = code
+        self._last: Mapping[str, Mapping[str, str]] | None = None
+
+    def of(self, name: str) -> int | None:
+        if name in self._code and self._last is None:
+            self._last = self._store.last(list(self._code))
+        known = self._last if self._last is not None and name in self._code else self._store.last([name])
+        return int(known[name]["fire_time_to"]) if name in known else None
 
 
 def _listed(names: list[str]) -> str:

@@ -64,8 +64,15 @@ def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: 
         elif found is not None:
             _without_code(made, before, found, now, decided, retiring=bool(code))
     for spec in missing.values():
-        made.do("added", edits.add(spec, now))
+        _without_spec(made, spec, decided(spec.name), now)
     return made
+
+
+def _without_spec(made: Plan, spec: Spec, decided: int | None, now: int) -> None:
+    if decided is None:
+        made.do("added", edits.add(spec, now))
+    else:
+        made.do("restored", edits.bring_back(spec, decided))
 
 
 def _is_settled(before: Stored, now: int) -> bool:

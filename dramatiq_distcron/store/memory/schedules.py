@@ -64,6 +64,11 @@ class ScheduleVerbs(Verbs):
         """Every stored schedule, as of one instant."""
         yield from self.get(list(self._state.schedules)).values()
 
+    def strays(self) -> list[str]:
+        """The names that have a cursor and no spec."""
+        with self._woken:
+            return [name for name in self._state.due if name not in self._state.schedules]
+
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The last outcome of each schedule that has one."""
         with self._woken:

@@ -18,7 +18,7 @@ local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 -- Read before the first write: a wrong type must fail before the lease is ours.
 local term = redis.call('get', KEYS[2])
 redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
-if holder then
+if holder and term then
   -- It is ours already: the reply to our first attempt was lost.
   return {'acquired', term, now}
 end

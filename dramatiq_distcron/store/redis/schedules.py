@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from ..base import Edit, Guard, History, Stored
@@ -74,13 +75,25 @@ class ScheduleVerbs(Verbs):
             for name, score, revision in zip(names, scores, revisions, strict=True)
         ]
 
+    def strays(self) -> list[str]:
+        """The names that have a cursor and no spec."""
+        found: list[str] = []
+        for start in count(0, CHUNK):
+            with self._errors():
+                names = self._client.zrangebyscore(self.keys.due, "-inf", "+inf", start=start, num=CHUNK)
+                if not names:
+                    break
+                specs = self._client.hmget(self.keys.schedules, names)
+            found += [text(name) for name, spec in zip(names, specs, strict=True) if spec is None]
+        return found
+
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The last outcome of each schedule that has one."""
         found: dict[str, Mapping[str, str]] = {}
         for chunk in chunks(list(names)):
             with self._errors():
                 values = self._client.hmget(self.keys.last, [raw(name) for name in chunk])
-            found.update({n: json.loads(v) for n, v in zip(chunk, values, strict=True) if v is not None})
+            found.update({n: last for n, value in zip(chunk, values, strict=True) if (last := _outcome(value))})
         return found
 
     def history(self, name: str | None, limit: int) -> list[History]:
@@ -125,6 +138,15 @@ def _edit_args(edit: Edit) -> list[Any]:
     if record is None:
         return [*args, "", "", "", "", ""]
     return [*args, record.outcome, record.fire_time, record.fire_time_to, record.count, record.reason]
+
+
+def _outcome(value: bytes | None) -> Mapping[str, str] | None:
+    """One that somebody wrote by hand, and that cannot be read, is none."""
+    try:
+        found = json.loads(value or b"null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "fire_time_to" in found else None
 
 
 def _score(score: float | None) -> int | None:
