@@ -16,6 +16,7 @@ __all__ = [
     "ServerError",
     "StoreRefused",
     "StoreUnavailable",
+    "WrongSlot",
 ]
 
 
@@ -62,6 +63,10 @@ class StoreUnavailable(DistCronError):
 
 class StoreRefused(DistCronError):
     """The store answered, and the answer is no: missing right, wrong type, out of memory."""
+
+
+class WrongSlot(StoreRefused):
+    """The store is a cluster, and the keys are not where they were asked for, or not together."""
 
 
 class SettlePostponed(MiddlewareError, BrokerConnectionError):

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .errors import ConflictError, StoreRefused
+from .errors import ConflictError, StoreRefused, WrongSlot
 
 if TYPE_CHECKING:
     from .publishing import RedisPublisher
@@ -26,7 +26,21 @@ def prove(store: RedisStore, publisher: RedisPublisher, queues: Iterable[str], l
       StoreUnavailable: the store does not answer.
     """
     try:
+        _refuse_missing_rights(store, publisher, queues, logger)
+        _refuse_wrong_types(store)
+        # A node that has every slot says that they are several only if it is asked for two at once.
+        store.read_due(0, skip=0, limit=1)
+    except WrongSlot as error:
+        raise ConflictError(str(error)) from error
+
+
+def _refuse_missing_rights(
+    store: RedisStore, publisher: RedisPublisher, queues: Iterable[str], logger: logging.Logger
+) -> None:
+    try:
         refused = [*store.refused_commands(), *_refused_of_dramatiq(store, publisher, queues, logger)]
+    except WrongSlot:
+        raise
     except StoreRefused as error:
         if "NOPERM" not in str(error) and "permission" not in str(error):
             raise
@@ -37,6 +51,9 @@ def prove(store: RedisStore, publisher: RedisPublisher, queues: Iterable[str], l
             f"The Redis user may not do what a commit does: {', '.join(dict.fromkeys(refused))}. Grant it these "
             f"commands on the keys {namespace} and {namespace}:* (see the how-to on rights)."
         )
+
+
+def _refuse_wrong_types(store: RedisStore) -> None:
     wrong = store.wrong_types()
     if wrong:
         raise ConflictError(
@@ -52,6 +69,8 @@ def _refused_of_dramatiq(
     for queue in queues:
         try:
             touched = store.dry_run(publisher.trial(queue))
+        except WrongSlot:
+            raise
         except StoreRefused as error:
             if "NOPERM" in str(error) or "permission" in str(error):
                 raise

@@ -195,9 +195,9 @@ def test_beats_on_a_network_that_loses_and_cuts_at_random_lose_no_tick_and_doubl
     chance = random.Random(66)
     proxy.loses = lambda request: chance.random() < 0.05
     beats = [start_beat(behind, TTL) for _ in range(2)]
-    for _ in range(4):
+    for _ in range(3):
         lost = proxy.lost
-        wait_until(lambda lost=lost: proxy.lost >= lost + 3, "lost replies")
+        wait_until(lambda lost=lost: proxy.lost >= lost + 2, "lost replies")
         proxy.cut()
     proxy.loses = nothing_is_lost
     ticks_after(direct)

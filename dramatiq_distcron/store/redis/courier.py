@@ -37,6 +37,7 @@ class Courier:
             None if isinstance(client, redis.RedisCluster) else client.connection_pool.make_connection()
         )
         self._leave_it = threading.Event()
+        self._went_to: tuple[str, int] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="distcron-commit")
 
     def start(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Future[Any]:
@@ -49,8 +50,12 @@ class Courier:
         sent.wait()
         return future
 
+    def is_elsewhere_than(self, master: tuple[str, int]) -> bool:
+        """Whether the last script went to another server."""
+        return self._went_to is not None and self._went_to != master
+
     def reconnect(self) -> None:
-        """Before the next script: this server has become a replica, so it is asked anew where the master is."""
+        """Before the next script: this server is no master any more, so it is asked anew where that is."""
         self._leave_it.set()
 
     def close(self) -> None:
@@ -82,6 +87,7 @@ class Courier:
             self._connection.disconnect()
         # Sending would connect too, but to no master that Sentinel is asked for.
         self._connection.connect()
+        self._went_to = getattr(self._connection, "host", ""), getattr(self._connection, "port", 0)
 
     def _receive(self, packed: Any, script: Script) -> Any:
         try:
@@ -99,3 +105,5 @@ class Courier:
         got = int(self._connection.read_response())
         if got < self._replicas:
             self.logger.warning("%d of %d replicas had the commit after %d ms.", got, self._replicas, self._patience)
+            # They may have been given another master.
+            self.reconnect()

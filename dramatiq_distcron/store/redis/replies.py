@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import redis
-from redis.exceptions import AuthorizationError, RedisClusterException
+from redis.exceptions import AuthorizationError, ClusterCrossSlotError, MovedError, RedisClusterException
 
-from ...errors import ConfigurationError, StoreRefused, StoreUnavailable
+from ...errors import ConfigurationError, StoreRefused, StoreUnavailable, WrongSlot
 
 __all__ = ["is_passing", "is_read_only", "mapped_errors", "masked", "raw", "refuse_url", "text"]
 
@@ -17,6 +17,9 @@ _PASSING = (
     "BUSY", "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "OOM", "MISCONF"
 )  # fmt: skip
 
+#: What a node of a cluster says of keys that it does not have, or that are not together.
+_ELSEWHERE = ("MOVED ", "CROSSSLOT", "non local key", "hash to the same slot")
+
 
 @contextmanager
 def mapped_errors(where: str) -> Iterator[None]:
@@ -24,6 +27,7 @@ def mapped_errors(where: str) -> Iterator[None]:
 
     Raises:
       StoreUnavailable: nobody knows whether the command was carried out, or it can be tried again later.
+      WrongSlot: the keys are on another node of a cluster.
       StoreRefused: the server said no and will say so again.
     """
     try:
@@ -35,6 +39,12 @@ def mapped_errors(where: str) -> Iterator[None]:
     except redis.ResponseError as error:
         if is_read_only(str(error)):
             raise StoreUnavailable(f"Redis at {where} is a replica now, which takes no writes: {error}") from error
+        if _is_elsewhere(error):
+            raise WrongSlot(
+                f"Redis at {where} is part of a cluster, and the keys are on another node or not in one slot: {error}. "
+                "Give the broker a client of the cluster and a namespace with a hash tag: "
+                "RedisBroker(client=redis.RedisCluster(...), namespace='{dramatiq}')."
+            ) from error
         if is_passing(str(error)):
             raise StoreUnavailable(f"Redis at {where} cannot serve us now: {error}") from error
         raise StoreRefused(f"Redis at {where} refused: {error}") from error
@@ -75,6 +85,10 @@ def text(value: bytes | str | int | None) -> str:
 def raw(value: str) -> bytes:
     """The bytes that ``text`` made a text of."""
     return value.encode("utf-8", "surrogateescape")
+
+
+def _is_elsewhere(error: redis.ResponseError) -> bool:
+    return isinstance(error, (MovedError, ClusterCrossSlotError)) or any(word in str(error) for word in _ELSEWHERE)
 
 
 def is_read_only(answer: str) -> bool:

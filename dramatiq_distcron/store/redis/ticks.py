@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base import NEVER, Answers, DuePage, DueRow, Fire, Guard
+from .connection import master_of
 from .courier import Courier
 from .replies import is_read_only, text
 from .verbs import Verbs
@@ -71,6 +72,11 @@ class TickVerbs(Verbs):
             return found
 
         return answers
+
+    def _follow_the_master(self) -> None:
+        master = master_of(self._client)
+        if master is not None and self._commits.is_elsewhere_than(master):
+            self._reconnect()
 
     def _reconnect(self) -> None:
         super()._reconnect()

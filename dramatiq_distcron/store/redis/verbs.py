@@ -67,6 +67,12 @@ class Verbs:
             # Those that are in use belong to other threads, which will find out for themselves.
             pool.disconnect(inuse_connections=False)
 
+    def _follow_the_master(self) -> None:
+        """Leaves a server that is not the master any more and does not know it yet.
+
+        Sentinel takes seconds to tell one that it has replaced. What is written there meanwhile is lost.
+        """
+
     def now(self) -> int:
         """The server's clock in ms."""
         with self._errors():
