@@ -44,6 +44,7 @@ class Office:
         #: Whether the number of schedules and of cursors differed since.
         self.damaged = False
         self._told: Renewed | None = None
+        self._term: int | None = None
 
     def look(self) -> None:
         """Remembers how many schedules there are: a standby that takes over an emptied store must know what it held."""
@@ -85,13 +86,19 @@ class Office:
             self._lease.lost()
             return None
         self._tell(made, answers)
-        if made.stored == 0 and self.seen > 0 and self._lease.is_first:
+        if made.stored == 0 and self.seen > 0 and (self.damaged or self._is_new):
             self._tell_emptied(max(0, self.seen - len(self._code)))
         if self.damaged and not self._clear_away():
             return None
         self.damaged = False
+        self._term = self._lease.term
         self.seen = max(made.stored, len(self._code))
         return made
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether the store knew of no term before this one, and office is taken in it for the first time."""
+        return self._lease.is_first and self._term != self._lease.term
 
     def _tell_emptied(self, lost: int) -> None:
         """The code's schedules are back, those that came by the API are gone."""

@@ -160,6 +160,28 @@ def test_a_loss_that_cannot_be_mended_is_told_once(stepped: Stepped, caplog: pyt
     assert caplog.text.count("something was evicted or deleted") == 1
 
 
+def test_a_queue_that_cannot_be_measured_or_looked_into_holds_up_its_own_schedule_and_no_other(
+    stepped: Stepped, redis_broker: RedisBroker
+) -> None:
+    broken = {"queue_name": "broken", "broker": redis_broker}
+    dramatiq.actor(lambda: None, actor_name="measured", periodic=every(3600, max_queue_length=5), **broken)
+    dramatiq.actor(lambda: None, actor_name="lone", periodic=every(3600, overlap="skip", catch_up="all"), **broken)
+    other = Stepped(stepped.distcron)
+    stepped.beat.lease.release()
+    other.now = stepped.now
+    other.turn()
+    other.hour()
+    assert len(queued(redis_broker, "broken")) == 2
+    for key in ("broken", "broken.msgs"):
+        stepped.client.delete(f"{redis_broker.namespace}:{key}")
+        stepped.client.set(f"{redis_broker.namespace}:{key}", "spoilt")
+    for _ in range(2):
+        other.clock.advance(10)
+        other.hour()
+    assert other.sent_of("plain") == [0, 1, 2, 3]
+    assert other.beat.scheduler.sweep() == 0
+
+
 @pytest.mark.parametrize("name", sorted(TYPES))
 def test_a_key_that_becomes_something_else_doubles_nothing_and_when_it_is_gone_the_ticks_are_made_up_for(
     stepped: Stepped, name: str

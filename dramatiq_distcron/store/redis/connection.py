@@ -46,12 +46,16 @@ class Connection:
     Parameters:
       make: builds a client with the given time-out in seconds.
       where: the address for messages, without the password.
+      user: the name the server knows us by.
       is_cluster: whether keys must share a slot.
     """
 
-    def __init__(self, make: Callable[[float], Any], where: str, *, is_cluster: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[float], Any], where: str, *, user: str = "default", is_cluster: bool = False
+    ) -> None:
         self._make = make
         self.where = where
+        self.user = user
         self.is_cluster = is_cluster
 
     def client(self, timeout: float) -> Any:
@@ -82,7 +86,7 @@ class Connection:
         def make(timeout: float) -> redis.Redis:
             return redis.Redis(connection_pool=_new_pool(pool, settings, timeout))
 
-        return cls(make, _address(pool, settings))
+        return cls(make, _address(pool, settings), user=_user(settings))
 
     @classmethod
     def from_cluster(cls, cluster: redis.RedisCluster) -> Connection:
@@ -96,7 +100,8 @@ class Connection:
             return redis.RedisCluster(startup_nodes=startup, **{**settings, **_manners(timeout)})
 
         host, port = nodes[0]
-        return cls(make, f"cluster {_who(settings)}{host}:{port}", is_cluster=True)
+        where = f"cluster {_who(settings)}{host}:{port}"
+        return cls(make, where, user=_user(settings), is_cluster=True)
 
 
 def master_of(client: Any) -> tuple[str, int] | None:
@@ -164,6 +169,11 @@ def _address(pool: redis.ConnectionPool, settings: Mapping[str, Any]) -> str:
         return f"unix://{_who(settings)}{settings['path']}?db={database}"
     scheme = "rediss" if issubclass(pool.connection_class, redis.SSLConnection) else "redis"
     return f"{scheme}://{_who(settings)}{settings.get('host', 'localhost')}:{settings.get('port', 6379)}/{database}"
+
+
+def _user(settings: Mapping[str, Any]) -> str:
+    provider = settings.get("credential_provider")
+    return settings.get("username") or getattr(provider, "username", None) or "default"
 
 
 def _who(settings: Mapping[str, Any]) -> str:

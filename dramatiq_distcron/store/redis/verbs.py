@@ -38,6 +38,7 @@ class Verbs:
         replicas: int = 0,
     ) -> None:
         self.where = connection.where
+        self.user = connection.user
         self.keys = keys
         self._connection = connection
         self._history_size = history_size
