@@ -45,6 +45,8 @@ def _without_rights_refused(
 ) -> dict[str, list[Touched]]:
     """What Dramatiq's script does for each queue. Raises ``ConflictError`` if we may not do that, or our own."""
     try:
+        # A wrong password, say, is no fault of Dramatiq's script.
+        store.now()
         touched = {queue: _dry_run(store, publisher, queue) for queue in queues}
         refused = store.refused_commands(*_beside(touched.values()))
     except StoreRefused as error:
