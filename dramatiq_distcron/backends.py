@@ -85,6 +85,8 @@ def _on_redis(broker: Any, settings: Settings) -> Backend:
     connection = Connection.from_client(broker.client)
     _refuse_other_redis(connection, settings)
     _refuse_several_slots(connection, broker.namespace)
+    if connection.is_cluster and settings.wait_replicas:
+        raise ConflictError("wait_replicas= is not built for a Redis cluster: leave it out.")
     source = broker.scripts["dispatch"].script
     namespace = _namespace(broker, settings)
     store = redis_store(connection, namespace, settings, source.decode() if isinstance(source, bytes) else source)

@@ -245,13 +245,21 @@ class Beat:
             self._next_heartbeat = 0
         report = self.scheduler.pass_once()
         self._in_office = not report.damaged
+        self.office.damaged |= report.damaged
         if self._outbox is not None:
             # Also what the leader before left, who died between a commit and its publishing.
             self._outbox.look()
-        self._sweep_now_and_then()
         self._last_pass_at = self.lease.now()
-        self._beat_heart("leader")
+        self._do_chores()
         return report
+
+    def _do_chores(self) -> None:
+        """What is not worth a tick: if the store refuses it, the ticks go on."""
+        for chore in (self._sweep_now_and_then, lambda: self._beat_heart("leader")):
+            try:
+                chore()
+            except StoreRefused as error:
+                self.logger.error("%s. The ticks go on.", str(error).rstrip("."))
 
     def _sweep_now_and_then(self) -> None:
         now = self._clock.monotonic()
@@ -296,21 +304,9 @@ class Beat:
 
     def _renewed(self, renewed: Renewed | None) -> None:
         """Called by the keeper's thread."""
-        if renewed is not None and renewed.schedules is not None:
-            self.office.seen = renewed.schedules
         if renewed is None:
             self._wake.set()
-        elif (
-            self._in_office
-            and renewed.schedules is not None
-            and (renewed.schedules - (renewed.cursors or 0) != self.office.gap or renewed.schedules < len(self.specs))
-        ):
-            self.logger.error(
-                "The store has %d schedules and %d cursors of at least %d: something was evicted or deleted.",
-                renewed.schedules,
-                renewed.cursors,
-                len(self.specs),
-            )
+        elif self._in_office and self.office.counted(renewed):
             self._in_office = False
             self._wake.set()
 

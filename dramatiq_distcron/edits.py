@@ -80,8 +80,12 @@ def remove(before: Stored, found: Spec | None, now: int) -> Edit:
 
 
 def restore(before: Stored, found: Spec | None, wanted: Spec, decided: int | None, now: int) -> Edit:
-    """Gives a schedule its cursor again: after what was decided last, so that nothing in between is lost."""
-    since = now if decided is None else decided
+    """Gives a schedule its cursor again: after what was decided last, so that nothing in between is lost.
+
+    What is older than its last edit was dealt with by that.
+    """
+    edited = min(before.revision, now) if isinstance(before.revision, int) else None
+    since = max((time for time in (decided, edited) if time is not None), default=now)
     if found is None:
         return Edit(before.name, before, wanted.to_json(), next_score(wanted, since))
     return _changed(before, found, wanted, next_score(found, since), now)

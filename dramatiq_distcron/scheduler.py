@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .durations import iso
-from .errors import DistCronError, ScheduleError, StoreUnavailable
+from .errors import DistCronError, ScheduleError, StoreRefused, StoreUnavailable
 from .known import Known, KnownSpecs
 from .logs import get_logger, listed
 from .making import Made, TickMaker, plain
@@ -209,6 +209,9 @@ class Scheduler:
         try:
             row, moves = self._decide(row, cursor, known, spec, now)
             yield from self._maker.make(row, known, spec, moves, now, self._lease.term)
+        except StoreRefused as error:
+            # Its queue cannot be measured, or its run not be looked for: the commit would be refused as well.
+            self._fail(row.name, str(error))
         except DistCronError:
             raise
         except Exception as error:

@@ -209,6 +209,7 @@ def test_a_spec_of_a_newer_version_is_left_alone_and_told(town: Town, caplog: py
 
 def flush(town: Town) -> None:
     town.store._state = type(town.store._state)()
+    town.clock.advance(1)
 
 
 def test_a_leader_that_knew_of_schedules_by_the_api_tells_that_they_are_lost(
@@ -231,7 +232,7 @@ def test_a_leader_that_knew_of_schedules_by_the_api_tells_that_they_are_lost(
     assert notice.startswith("The store was emptied: 3 schedules")
 
 
-def test_a_store_that_held_nothing_but_the_codes_schedules_is_filled_without_a_word(
+def test_that_cursors_and_history_are_lost_is_told_also_if_all_schedules_are_the_codes(
     town: Town, caplog: pytest.LogCaptureFixture
 ) -> None:
     office = town.office(spec("a"))
@@ -241,6 +242,14 @@ def test_a_store_that_held_nothing_but_the_codes_schedules_is_filled_without_a_w
     office._lease.acquire()
     office.take()
     assert town.states() == {"a": "active"}
+    assert errors(caplog) == ["The store was emptied: all cursors and history are lost."]
+    assert len(town.store.notices()) == 1
+
+
+def test_a_store_that_is_new_is_filled_without_a_word(town: Town, caplog: pytest.LogCaptureFixture) -> None:
+    office = town.office(spec("a"))
+    office.look()
+    office.take()
     assert errors(caplog) == []
     assert town.store.notices() == []
 

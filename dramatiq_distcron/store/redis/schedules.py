@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from ..base import Edit, Guard, History, Stored
@@ -77,12 +78,17 @@ class ScheduleVerbs(Verbs):
             for (name, (spec, given)), score in zip(specs.items(), scores, strict=True)
         ]
 
-    def drop_strays(self, guard: Guard) -> int | None:
-        """Drops cursors without a schedule, and says how many. ``None``: the lease is lost."""
-        k = self.keys
-        with self._errors():
-            reply = self._scripts.drop_strays(keys=[k.lease, k.schedules, k.due], args=[guard.holder])
-        return None if text(reply[0]) == "lost" else int(reply[1])
+    def strays(self) -> list[str]:
+        """The names that have a cursor and no spec."""
+        found: list[str] = []
+        for start in count(0, CHUNK):
+            with self._errors():
+                names = self._client.zrangebyscore(self.keys.due, "-inf", "+inf", start=start, num=CHUNK)
+                if not names:
+                    break
+                specs = self._client.hmget(self.keys.schedules, names)
+            found += [text(name) for name, spec in zip(names, specs, strict=True) if spec is None]
+        return found
 
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The last outcome of each schedule that has one."""
