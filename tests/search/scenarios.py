@@ -12,7 +12,7 @@ from dramatiq_distcron import every
 from dramatiq_distcron.schedules import Schedule
 from dramatiq_distcron.store.memory import MemoryStore
 
-from .hosts import App, BeatHost, WebHost, WorkerHost, actor
+from .hosts import App, BeatHost, actor
 from .world import START, Event, Rules, World
 
 __all__ = ["SCENARIOS", "Scenario", "passing"]

@@ -44,7 +44,9 @@ class SteppedStore:
 
     where = "memory"
 
-    def __init__(self, *, presence_matters: bool = False, quiet: Collection[str] = (), dated: Collection[str] = ()) -> None:
+    def __init__(
+        self, *, presence_matters: bool = False, quiet: Collection[str] = (), dated: Collection[str] = ()
+    ) -> None:
         self._dated = dated
         self._alone = {*_ALONE, *quiet} - ({"heartbeat", "instances"} if presence_matters else set())
 

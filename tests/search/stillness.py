@@ -47,7 +47,6 @@ _time = SimpleNamespace(
 _uuid = SimpleNamespace(uuid4=lambda: _new_id("!"))
 
 
-
 class _Fingerprint:
     """``Spec.fingerprint``, computed once for each spec."""
 

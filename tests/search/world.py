@@ -233,7 +233,9 @@ class World:
         switches = (self.last, self.switches_left) if self.switches_left is not None else None
         ours = (self.elapsed, self.skew, self.latest, len(self.events), self.faults_left, switches)
         text = repr((ours, threads, flags, [host.dead for host in self.hosts.values()], self.refused))
-        text += repr((contents(self.store, presence=self.rules.by_outbox), self.post.key(), sorted(self.runs), self.laws.key()))
+        text += repr(
+            (contents(self.store, presence=self.rules.by_outbox), self.post.key(), sorted(self.runs), self.laws.key())
+        )
         text += repr(sorted((one.label, self.essence(one.args)) for one in self.late))
         return hash(self.without_chance(text))
 
