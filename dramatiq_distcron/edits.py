@@ -6,6 +6,7 @@ and what was decided once is not decided again, also after a step back of the st
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from .specs import Pause, Retired, Spec
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 DAY = 86_400_000
+#: The revision in a stored spec is about when it was edited, in ms.
+_REVISION = re.compile(r'\{"revision": ?(\d{1,15}),')
 
 
 def add(spec: Spec, now: int) -> Edit:
@@ -84,7 +87,8 @@ def restore(before: Stored, found: Spec | None, wanted: Spec, decided: int | Non
 
     What is older than its last edit was dealt with by that.
     """
-    edited = min(before.revision, now) if isinstance(before.revision, int) else None
+    revision = _REVISION.match(before.spec)
+    edited = None if revision is None else min(int(revision[1]), now)
     since = max((time for time in (decided, edited) if time is not None), default=now)
     if found is None:
         return Edit(before.name, before, wanted.to_json(), next_score(wanted, since))
