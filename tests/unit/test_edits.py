@@ -27,8 +27,8 @@ SPEC = Spec("job", "actor", "default", EveryTiming(MINUTE), payload=EMPTY)
 SEVEN = replace(SPEC, timing=EveryTiming(7 * MINUTE))
 
 
-def stored(spec: Spec, score: int | None = NEXT) -> Stored:
-    return Stored(spec.name, json.dumps({"revision": 7, **spec.to_json()}, separators=(",", ":")), score)
+def stored(spec: Spec, score: int | None = NEXT, revision: int = 7) -> Stored:
+    return Stored(spec.name, json.dumps({"revision": revision, **spec.to_json()}, separators=(",", ":")), score)
 
 
 def written(edit: Edit) -> Spec:
@@ -272,7 +272,13 @@ def test_removing_what_cannot_be_read_or_was_not_due_records_nothing(found: Spec
 
 def test_a_lost_cursor_comes_back_after_what_was_decided_last() -> None:
     assert edits.restore(stored(SPEC, None), SPEC, SPEC, NEXT - 10 * MINUTE, NOW).score == NEXT - 9 * MINUTE
-    assert edits.restore(stored(SPEC, None), SPEC, SPEC, None, NOW).score == NEXT
+
+
+def test_a_lost_cursor_of_a_schedule_that_was_edited_since_comes_back_after_the_edit() -> None:
+    for decided in (None, NEXT - 10 * MINUTE):
+        edited = stored(SPEC, None, NEXT - 5 * MINUTE)
+        assert edits.restore(edited, SPEC, SPEC, decided, NOW).score == NEXT - 4 * MINUTE
+    assert edits.restore(stored(SPEC, None, NOW + 1), SPEC, SPEC, None, NOW).score == NEXT
 
 
 def test_an_evicted_spread_schedule_gets_the_score_of_the_fire_time_after_the_last_decided_one() -> None:

@@ -27,8 +27,8 @@ SPEC = Spec("job", "actor", "default", EveryTiming(MINUTE), payload=EMPTY)
 OTHER = replace(SPEC, name="other")
 
 
-def stored(spec: Spec, score: int | None = NEXT) -> Stored:
-    return Stored(spec.name, json.dumps({"revision": 7, **spec.to_json()}, separators=(",", ":")), score)
+def stored(spec: Spec, score: int | None = NEXT, revision: int = 7) -> Stored:
+    return Stored(spec.name, json.dumps({"revision": revision, **spec.to_json()}, separators=(",", ":")), score)
 
 
 def planned(code: list[Spec], there: list[Stored], now: int = NOW, decided: Mapping[str, int] | None = None) -> Plan:
@@ -246,7 +246,7 @@ def test_a_leader_that_knows_no_schedule_retires_nothing(score: int) -> None:
 
 
 def test_a_leader_that_knows_no_schedule_still_gives_back_a_lost_cursor() -> None:
-    made = planned([], [stored(SPEC, None)])
+    made = planned([], [stored(SPEC, None, NOW)])
     assert told(made) == {"restored": ["job"]}
     assert only_edit(made).score == NEXT
 
@@ -293,8 +293,8 @@ def test_a_lost_cursor_comes_back_after_what_was_decided_last() -> None:
     assert only_edit(made) == Edit("job", before, SPEC.to_json(), NEXT - 9 * MINUTE)
 
 
-def test_a_lost_cursor_of_a_schedule_that_never_fired_begins_now() -> None:
-    assert only_edit(planned([SPEC], [stored(SPEC, None)])).score == NEXT
+def test_a_lost_cursor_of_a_schedule_that_never_fired_begins_when_it_was_stored() -> None:
+    assert only_edit(planned([SPEC], [stored(SPEC, None, NOW)])).score == NEXT
 
 
 def test_a_lost_cursor_of_a_changed_schedule_comes_back_with_the_change() -> None:
