@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import inspect
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from .schedules import Schedule
 
 __all__ = ["checked_payload", "decode_payload", "encode_payload", "refuse_misfit"]
+
+#: Of a message, what a schedule determines.
+_PARTS = ("args", "kwargs", "options")
 
 
 def refuse_misfit(schedule: Schedule, actor: Actor[Any, Any]) -> None:
@@ -44,7 +46,7 @@ def encode_payload(
     """Arguments and message options in a form JSON can hold, made with the encoder messages are made with.
 
     Raises:
-      ConfigurationError: they cannot be encoded, so no worker would ever get them.
+      ConfigurationError: they cannot be encoded, or not be decoded again, so no worker would ever get them.
     """
     encoder = encoder or get_encoder()
     plain = {"args": list(schedule.args), "kwargs": dict(schedule.kwargs), "options": dict(schedule.options)}
@@ -52,14 +54,14 @@ def encode_payload(
     message = {"queue_name": queue, "actor_name": actor, "message_id": name, "message_timestamp": 0, **plain}
     try:
         encoded = encoder.encode(cast(Any, message))
+        decoded: Mapping[str, Any] = encoder.decode(encoded)
     except Exception as error:
         raise ConfigurationError(
-            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__}: {error}. "
-            "Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
+            f"The arguments of schedule {name!r} cannot be encoded by {type(encoder).__name__} and decoded again: "
+            f"{error}. Use arguments it can encode, or set another encoder with dramatiq.set_encoder()."
         ) from error
     if type(encoder) is JSONEncoder:
-        decoded: dict[str, Any] = json.loads(encoded)
-        return {part: decoded[part] for part in plain}
+        return {part: decoded[part] for part in _PARTS}
     return {"encoder": type(encoder).__name__, "encoded": base64.b64encode(encoded).decode()}
 
 
@@ -78,7 +80,8 @@ def decode_payload(payload: Mapping[str, Any]) -> Mapping[str, Any]:
             f"{type(encoder).__name__}. Load the app's code (--broker MODULE) so that its encoder is set."
         )
     try:
-        return checked_payload(encoder.decode(base64.b64decode(payload["encoded"])))
+        message: Mapping[str, Any] = encoder.decode(base64.b64decode(payload["encoded"]))
+        return checked_payload({part: message.get(part) for part in _PARTS})
     except Exception as error:
         raise ScheduleError(f"The arguments cannot be decoded: {type(error).__name__}: {error}") from error
 

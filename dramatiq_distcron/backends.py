@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dramatiq.brokers.redis import RedisBroker
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dramatiq import Broker
 
     from .config import Settings
+    from .specs import Spec
     from .store.base import Store
 
 __all__ = ["Backend", "broker_at", "memory_store", "open_backend", "redis_store"]
@@ -46,6 +47,26 @@ class Backend:
         """The store's address for messages."""
         return str(getattr(self.store, "where", "memory"))
 
+    def checked(self, specs: Mapping[str, Spec]) -> dict[str, Spec]:
+        """The schedules by name, with how their messages get into the broker.
+
+        Raises:
+          ConflictError: one of them asks for what the broker cannot do.
+        """
+        limited = [name for name, spec in specs.items() if spec.policy.max_queue_length is not None]
+        if limited and self.by_outbox:
+            raise ConflictError(
+                "max_queue_length needs a Redis broker, whose queues can be measured in the step that fires; it is set "
+                f"for {', '.join(limited)}. Leave it out, or use expires= against a backlog."
+            )
+        return {name: replace(spec, outbox=self.by_outbox) for name, spec in specs.items()}
+
+    def close(self) -> None:
+        """Closes our connections; they are opened again when they are needed."""
+        if isinstance(self.publisher, OutboxPublisher):
+            self.publisher.stop()
+        self.store.close()
+
 
 def open_backend(broker: Broker, settings: Settings) -> Backend:
     """The backend of ``broker``; connects to nothing yet.
@@ -64,6 +85,8 @@ def _on_redis(broker: Any, settings: Settings) -> Backend:
     connection = Connection.from_client(broker.client)
     _refuse_other_redis(connection, settings)
     _refuse_several_slots(connection, broker.namespace)
+    if connection.is_cluster and settings.wait_replicas:
+        raise ConflictError("wait_replicas= is not built for a Redis cluster: leave it out.")
     source = broker.scripts["dispatch"].script
     namespace = _namespace(broker, settings)
     store = redis_store(connection, namespace, settings, source.decode() if isinstance(source, bytes) else source)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from .backends import Backend
 from .clock import Clock, SystemClock
@@ -27,11 +26,6 @@ from .store.base import REMEMBERED, Acquired, Instance, Renewed
 from .store.redis import RedisStore
 from .trouble import Trouble
 from .waking import Wake
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .specs import Spec
 
 __all__ = ["Beat"]
 
@@ -73,7 +67,9 @@ class Beat:
         self.logger = get_logger(__name__, type(self))
         self.holder = uuid.uuid4().hex
         self.backend: Backend = distcron.open_backend()
-        self.specs = distcron.specs()
+        self.specs = self.backend.checked(distcron.specs())
+        publisher = self.backend.publisher
+        self._outbox = publisher if isinstance(publisher, OutboxPublisher) else None
         self._distcron = distcron
         self._owner, self._adopt = owner, adopt
         self._clock = clock or SystemClock()
@@ -86,7 +82,6 @@ class Beat:
         self._trouble = Trouble(self.backend.where, self._clock, self.logger)
         self._watcher = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
         self._wake = Wake()
-        _refuse_queue_lengths(self.specs, self.backend)
         self._stopping = False
         self._left = threading.Event()
         self._proven = False
@@ -121,7 +116,7 @@ class Beat:
           ConflictError: the configuration cannot be served.
           StoreRefused: the store does not let us in at start.
         """
-        self._keeper.start()
+        self._start_threads()
         self._watcher.start()
         try:
             while not self._stopping:
@@ -138,7 +133,7 @@ class Beat:
         Raises:
           StoreUnavailable, StoreRefused: the store is not there or does not let us.
         """
-        self._keeper.start()
+        self._start_threads()
         try:
             self._prove()
             if not isinstance(self.lease.acquire(), Acquired):
@@ -149,6 +144,11 @@ class Beat:
             return not report.lost
         finally:
             self._leave()
+
+    def _start_threads(self) -> None:
+        self._keeper.start()
+        if self._outbox is not None:
+            self._outbox.start(lambda: self.lease.trusted)
 
     def stop(self) -> None:
         """Ends the loop after the batch it is at. Safe to call from a signal handler and from other threads."""
@@ -243,23 +243,23 @@ class Beat:
                 return PassReport(lost=True)
             self._in_office = True
             self._next_heartbeat = 0
-            if isinstance(self.backend.publisher, OutboxPublisher):
-                # The leader before may have died between a commit and its publishing.
-                self.backend.publisher.behind = True
-        self._publish_what_waits()
         report = self.scheduler.pass_once()
         self._in_office = not report.damaged
-        self._sweep_now_and_then()
+        self.office.damaged |= report.damaged
+        if self._outbox is not None:
+            # Also what the leader before left, who died between a commit and its publishing.
+            self._outbox.look()
         self._last_pass_at = self.lease.now()
-        self._beat_heart("leader")
+        self._do_chores()
         return report
 
-    def _publish_what_waits(self) -> None:
-        if isinstance(self.backend.publisher, OutboxPublisher):
-            published = self.backend.publisher.catch_up()
-            self._progress.made()
-            if published:
-                self.logger.warning("Published %d messages that were committed and not yet in the broker.", published)
+    def _do_chores(self) -> None:
+        """What is not worth a tick: if the store refuses it, the ticks go on."""
+        for chore in (self._sweep_now_and_then, lambda: self._beat_heart("leader")):
+            try:
+                chore()
+            except StoreRefused as error:
+                self.logger.error("%s. The ticks go on.", str(error).rstrip("."))
 
     def _sweep_now_and_then(self) -> None:
         now = self._clock.monotonic()
@@ -273,8 +273,6 @@ class Beat:
         waits = [_LONGEST_WAIT]
         if report.next_score is not None:
             waits.append(max(0.0, (report.next_score - self.lease.now()) / 1000))
-        if getattr(self.backend.publisher, "behind", False):
-            waits.append(1.0)
         if self.scheduler.resting.next_look is not None:
             waits.append(self.scheduler.resting.next_look)
         return min(waits)
@@ -285,6 +283,8 @@ class Beat:
         self._left.set()
         self._keeper.stop()
         self._keeper.join()
+        if self._outbox is not None:
+            self._outbox.stop()
         if self._started_at is None:
             # The store was never there, so there is nothing to give back.
             return
@@ -304,21 +304,9 @@ class Beat:
 
     def _renewed(self, renewed: Renewed | None) -> None:
         """Called by the keeper's thread."""
-        if renewed is not None and renewed.schedules is not None:
-            self.office.seen = renewed.schedules
         if renewed is None:
             self._wake.set()
-        elif (
-            self._in_office
-            and renewed.schedules is not None
-            and (renewed.schedules - (renewed.cursors or 0) != self.office.gap or renewed.schedules < len(self.specs))
-        ):
-            self.logger.error(
-                "The store has %d schedules and %d cursors of at least %d: something was evicted or deleted.",
-                renewed.schedules,
-                renewed.cursors,
-                len(self.specs),
-            )
+        elif self._in_office and self.office.counted(renewed):
             self._in_office = False
             self._wake.set()
 
@@ -343,11 +331,3 @@ class Beat:
         self.office.look()
         about = about_process(self._distcron.broker, role, self._started_at, self._last_pass_at)
         self.backend.store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
-
-
-def _refuse_queue_lengths(specs: Mapping[str, Spec], backend: Backend) -> None:
-    limited = [name for name, spec in specs.items() if spec.policy.max_queue_length is not None]
-    if limited and backend.by_outbox:
-        raise ConflictError(
-            f"max_queue_length needs a Redis broker, whose queues can be measured; it is set for {', '.join(limited)}."
-        )

@@ -6,6 +6,7 @@ and what was decided once is not decided again, also after a step back of the st
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from .specs import Pause, Retired, Spec
@@ -15,6 +16,7 @@ from .ticks import MISSED, PAUSED, passed_over
 __all__ = [
     "DAY",
     "add",
+    "add_again",
     "change",
     "heal",
     "is_absurd",
@@ -29,33 +31,38 @@ __all__ = [
 ]
 
 DAY = 86_400_000
+#: The revision in a stored spec is about when it was edited, in ms.
+_REVISION = re.compile(r'\{"revision": ?(\d{1,15}),')
 
 
-def add(spec: Spec, now: int, *, again: bool = False) -> Edit:
-    """A schedule that was not there starts from ``now``, maybe with a tick at once; not if it is there ``again``."""
-    at_once = spec.policy.run_at_start and not again
-    return Edit(spec.name, None, spec.to_json(), now if at_once else next_score(spec, now))
+def add(spec: Spec, now: int) -> Edit:
+    """A schedule that was not there starts from now, with a tick at once if it says so and its bounds allow."""
+    policy = spec.policy
+    within = (policy.start is None or policy.start <= now) and (policy.end is None or now <= policy.end)
+    return Edit(spec.name, None, spec.to_json(), now if policy.run_at_start and within else next_score(spec, now))
+
+
+def add_again(spec: Spec, decided: int) -> Edit:
+    """A schedule whose spec and cursor got lost: from what was decided last, so that nothing since is lost."""
+    return Edit(spec.name, None, spec.to_json(), next_score(spec, decided))
 
 
 def change(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
     """From ``found`` to ``wanted``: the cursor stays if the times do, else it is set anew from now."""
-    wanted = replace(wanted, paused=found.paused)
-    cursor = now if before.score is None else before.score
-    if found.times == wanted.times:
-        return Edit(before.name, before, wanted.to_json(), cursor)
-    return _from_now(before, found, wanted, cursor, now, "edited")
+    return _changed(before, found, wanted, now if before.score is None else before.score, now)
 
 
 def retire(before: Stored, found: Spec, now: int) -> Edit:
     """The leader's code does not know it: what was due is recorded, and it rests with its cursor behind that."""
     cursor = now if before.score is None else before.score
+    passed, waiting = _undecided(found, cursor, now)
+    record = _record(found, _with(passed, waiting), "retired")
     retired = Retired(now, _anew(found, found, cursor, now))
-    record = _undecided(found, cursor, now, "retired")
     return Edit(before.name, before, replace(found, retired=retired).to_json(), NEVER, record)
 
 
 def rest(before: Stored, found: Spec) -> Edit:
-    """A retired schedule whose place among the cursors got lost."""
+    """A retired schedule whose place among the cursors got lost, or whose spec changes while it rests."""
     return Edit(before.name, before, found.to_json(), NEVER)
 
 
@@ -71,24 +78,40 @@ def remove(before: Stored, found: Spec | None, now: int) -> Edit:
         return Edit(before.name, before, None)
     cursor = found.retired.cursor if found.retired else before.score
     reason = "retired" if found.retired else "removed"
-    return Edit(before.name, before, None, record=_undecided(found, cursor, now, reason))
+    passed, waiting = _undecided(found, cursor, now)
+    return Edit(before.name, before, None, record=_record(found, _with(passed, waiting), reason))
 
 
-def restore(before: Stored, spec: Spec, decided: int | None, now: int) -> Edit:
-    """Gives a schedule its cursor again: after what was decided last, so that nothing in between is lost."""
-    return Edit(before.name, before, spec.to_json(), next_score(spec, now if decided is None else decided))
+def restore(before: Stored, found: Spec | None, wanted: Spec, decided: int | None, now: int) -> Edit:
+    """Gives a schedule its cursor again: after what was decided last, so that nothing in between is lost.
+
+    What is older than its last edit was dealt with by that.
+    """
+    revision = _REVISION.match(before.spec)
+    edited = None if revision is None else min(int(revision[1]), now)
+    since = max((time for time in (decided, edited) if time is not None), default=now)
+    if found is None:
+        return Edit(before.name, before, wanted.to_json(), next_score(wanted, since))
+    return _changed(before, found, wanted, next_score(found, since), now)
 
 
 def pause(before: Stored, found: Spec, reason: str, until: int | None, now: int) -> Edit:
     """From now on its fire times are recorded as paused."""
-    cursor = next_score(found, now) if before.score is None else before.score
-    return Edit(before.name, before, replace(found, paused=Pause(now, reason, until)).to_json(), cursor)
+    paused = replace(found, paused=Pause(now, reason, until))
+    if found.retired:
+        return rest(before, paused)
+    return Edit(before.name, before, paused.to_json(), next_score(found, now) if before.score is None else before.score)
 
 
 def resume(before: Stored, found: Spec, now: int) -> Edit:
-    """From now on it fires again. What came in the pause is not made up for."""
+    """From now on it fires again, or from when its pause ended. What came in the pause is not made up for."""
+    resumed = replace(found, paused=None)
+    if found.retired:
+        return rest(before, resumed)
+    until = found.paused.until if found.paused else None
+    end = now if until is None else min(now, until - 1)
     cursor = now if before.score is None else before.score
-    return _from_now(before, found, replace(found, paused=None), cursor, now, "paused")
+    return _from_now(before, found, resumed, cursor, end, "paused")
 
 
 def is_absurd(spec: Spec, score: int, now: int) -> bool:
@@ -103,9 +126,10 @@ def is_absurd(spec: Spec, score: int, now: int) -> bool:
     return ahead is not None and ahead < spec.fire_time_of(score)
 
 
-def heal(before: Stored, found: Spec, now: int) -> Edit:
+def heal(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
     """Sets an absurd cursor to the next fire time from now."""
-    return Edit(before.name, before, found.to_json(), next_score(found, now))
+    wanted = replace(wanted, paused=found.paused)
+    return Edit(before.name, before, wanted.to_json(), next_score(wanted, now))
 
 
 def next_score(spec: Spec, now: int) -> int:
@@ -114,8 +138,18 @@ def next_score(spec: Spec, now: int) -> int:
     return NEVER if found is None else spec.score_of(found)
 
 
+def _changed(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int) -> Edit:
+    wanted = replace(wanted, paused=found.paused)
+    if found.times == wanted.times:
+        return Edit(before.name, before, wanted.to_json(), cursor)
+    return _from_now(before, found, wanted, cursor, now, "edited")
+
+
 def _from_now(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int, reason: str) -> Edit:
-    record = _undecided(found, cursor, now, reason)
+    passed, waiting = _undecided(found, cursor, now)
+    if waiting is not None and wanted.next_ms(waiting - 1) == waiting:
+        return Edit(before.name, before, wanted.to_json(), wanted.score_of(waiting), _record(found, passed, reason))
+    record = _record(found, _with(passed, waiting), reason)
     return Edit(before.name, before, wanted.to_json(), _anew(found, wanted, cursor, now), record)
 
 
@@ -127,10 +161,27 @@ def _anew(found: Spec, wanted: Spec, cursor: int, now: int) -> int:
     return next_score(wanted, undecided - 1 if stepped_back else now)
 
 
-def _undecided(spec: Spec, cursor: int, now: int, reason: str) -> Record | None:
+#: First and last of some fire times, and how many they are.
+_Passed = tuple[int, int, int]
+
+
+def _undecided(spec: Spec, cursor: int, now: int) -> tuple[_Passed | None, int | None]:
+    """What was to be enqueued by now, and the fire time that has come and waits for its part of the spread."""
     passed = passed_over(spec, cursor, now)
+    following = spec.fire_time_of(cursor) if passed is None else spec.next_ms(passed[1])
+    return passed, following if following is not None and following <= now else None
+
+
+def _with(passed: _Passed | None, waiting: int | None) -> _Passed | None:
+    if waiting is None:
+        return passed
+    return (waiting, waiting, 1) if passed is None else (passed[0], waiting, passed[2] + 1)
+
+
+def _record(spec: Spec, passed: _Passed | None, reason: str) -> Record | None:
     if passed is None:
         return None
-    if spec.paused is not None:
-        return Record(PAUSED, *passed, spec.paused.reason)
+    pause = spec.paused
+    if pause is not None and (pause.until is None or passed[1] < pause.until):
+        return Record(PAUSED, *passed, pause.reason)
     return Record(MISSED, *passed, reason)

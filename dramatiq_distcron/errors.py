@@ -18,6 +18,7 @@ __all__ = [
     "ServerError",
     "StoreRefused",
     "StoreUnavailable",
+    "WrongSlot",
 ]
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ class StoreUnavailable(DistCronError):
 
 class StoreRefused(DistCronError):
     """The store answered, and the answer is no: missing right, wrong type, out of memory."""
+
+
+class WrongSlot(StoreRefused):
+    """The store is a cluster, and the keys are not where they were asked for, or not together."""
 
 
 class SettlePostponed(MiddlewareError, BrokerConnectionError):

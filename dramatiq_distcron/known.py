@@ -57,11 +57,13 @@ class KnownSpecs:
         unknown = [
             row.name for row in rows if row.revision == "" or known.get(row.name, _UNREAD).revision != row.revision
         ]
-        if unknown:
-            known.update((name, self._read(stored)) for name, stored in self._store.get(unknown).items())
-            while len(known) > _KEPT:
-                del known[next(iter(known))]
-        return {row.name: known.get(row.name, _UNREAD) for row in rows}
+        read = {name: self._read(stored) for name, stored in self._store.get(unknown).items()} if unknown else {}
+        found = {row.name: read.get(row.name) or known.get(row.name, _UNREAD) for row in rows}
+        known.update(read)
+        # Not before: one that is due now must not be thrown out for another that is.
+        while len(known) > _KEPT:
+            del known[next(iter(known))]
+        return found
 
     def _read(self, stored: Stored) -> Known:
         try:

@@ -63,6 +63,11 @@ class Lease:
         """Whether we may act as the leader now."""
         return self._clock.monotonic() < self._trusted_until
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the store knew of no term before ours: it is new, or was emptied."""
+        return self.term == self.since
+
     def now(self) -> int:
         """The store's clock in ms: the monotonic clock plus an offset sampled with each answer of the store."""
         if self._offset is None:

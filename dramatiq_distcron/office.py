@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .logs import get_logger, listed
 from .reconcile import Plan, plan
-from .store.base import Guard
+from .store.base import Edit, Guard
 
 if TYPE_CHECKING:
     from .lease import Lease, Progress
     from .specs import Spec
-    from .store.base import Store
+    from .store.base import Renewed, Store
 
 __all__ = ["Office"]
 
@@ -41,12 +42,34 @@ class Office:
         self._progress = progress
         #: How many schedules there were when that was looked at last.
         self.seen = 0
-        #: How many more schedules than cursors there are, and nothing can be done about.
-        self.gap = 0
+        #: Whether the number of schedules and of cursors differed since.
+        self.damaged = False
+        self._told: Renewed | None = None
+        self._term: int | None = None
 
     def look(self) -> None:
         """Remembers how many schedules there are: a standby that takes over an emptied store must know what it held."""
-        self.seen = max(self._store.count(), len(self._code))
+        self.seen = self._store.count()
+
+    def counted(self, renewed: Renewed) -> bool:
+        """Takes in how large the state is. Returns whether something is missing, so that office must be taken anew."""
+        if renewed.schedules is None:
+            return False
+        damaged = renewed.schedules != renewed.cursors or renewed.schedules < len(self._code)
+        before, self._told = self._told, replace(renewed, now=0) if damaged else None
+        if not damaged:
+            self.seen = renewed.schedules
+        if not damaged or self._told == before:
+            # What taking office did not mend will not be mended by doing so each few seconds.
+            return False
+        self.damaged = True
+        self.logger.error(
+            "The store has %d schedules and %d cursors of at least %d: something was evicted or deleted.",
+            renewed.schedules,
+            renewed.cursors,
+            len(self._code),
+        )
+        return True
 
     def compare(self) -> None:
         """Warns of what this code would retire if it led: a standby may be the only one that was set up wrongly."""
@@ -71,51 +94,57 @@ class Office:
                 break
             # Somebody edited a schedule between our reading and our writing.
             made, answers = self._reconcile()
-        if answers is None or not self._drop_strays():
+        if answers is None:
             self._lease.lost()
             return None
         self._tell(made, answers)
-        if made.stored == 0 and self.seen > len(self._code):
-            self._tell_loss(self.seen - len(self._code))
+        if made.stored == 0 and self.seen > 0 and (self.damaged or self._is_new):
+            self._tell_emptied(max(0, self.seen - len(self._code)))
+        if self.damaged and not self._clear_away():
+            return None
+        self.damaged = False
+        self._term = self._lease.term
         self.seen = max(made.stored, len(self._code))
         return made
 
-    def _tell_loss(self, lost: int) -> None:
-        """The store was emptied: the code's schedules are back, those that came by the API are gone."""
-        text = f"The store was emptied: {lost} schedules that came by the API are lost, with all cursors and history."
-        self.logger.error("%s The app must put them again.", text)
+    @property
+    def _is_new(self) -> bool:
+        """Whether the store knew of no term before this one, and office is taken in it for the first time."""
+        return self._lease.is_first and self._term != self._lease.term
+
+    def _tell_emptied(self, lost: int) -> None:
+        """The code's schedules are back, those that came by the API are gone."""
+        what = f"{lost} schedules that came by the API are lost, with " if lost else ""
+        self._tell_loss(f"The store was emptied: {what}all cursors and history{'' if lost else ' are lost'}.", lost)
+
+    def _tell_loss(self, text: str, lost: int) -> None:
+        self.logger.error("%s%s", text, " The app must put them again." if lost else "")
         self._store.notice(text)
+
+    def _clear_away(self) -> bool:
+        """Removes what is left of schedules whose specs are lost. ``False``: the lease was lost meanwhile."""
+        names = self._store.strays()
+        if not names:
+            return True
+        if self._apply([Edit(name, None, None) for name in names], self._lease.now()) is None:
+            self._lease.lost()
+            return False
+        self._tell_loss(f"{len(names)} schedules that came by the API are lost: {listed(names)}.", len(names))
+        return True
 
     def _reconcile(self) -> tuple[Plan, list[str] | None]:
         now = self._lease.now()
         made = plan(self._code, self._store.scan(), now, self._last_decided)
-        return made, self._apply(made, now)
-
-    def _drop_strays(self) -> bool:
-        """False: the lease is lost."""
-        if not self._count() or self.gap == 0:
-            return self._lease.trusted
-        dropped = self._store.drop_strays(self._guard(self._lease.now()))
-        if dropped:
-            self.logger.warning("%d cursors without a schedule were dropped.", dropped)
-        return self._count() and dropped is not None
-
-    def _count(self) -> bool:
-        renewed = self._lease.renew(count=True)
-        if renewed is not None:
-            self.gap = (renewed.schedules or 0) - (renewed.cursors or 0)
-        return renewed is not None
-
-    def _guard(self, now: int) -> Guard:
-        return Guard(self._lease.holder, self._lease.term, now)
+        return made, self._apply(made.edits, now)
 
     def _last_decided(self, names: Sequence[str]) -> dict[str, int]:
         return {name: int(last["fire_time_to"]) for name, last in self._store.last(names).items()}
 
-    def _apply(self, made: Plan, now: int) -> list[str] | None:
+    def _apply(self, edits: Sequence[Edit], now: int) -> list[str] | None:
         answers: list[str] = []
-        for start in range(0, len(made.edits), _BATCH):
-            some = self._store.edit(self._guard(now), made.edits[start : start + _BATCH])
+        for start in range(0, len(edits), _BATCH):
+            guard = Guard(self._lease.holder, self._lease.term, now)
+            some = self._store.edit(guard, edits[start : start + _BATCH])
             if some is None:
                 return None
             answers += some

@@ -42,7 +42,9 @@ class Places:
         return self._known[queue]
 
     def _learn(self, queue: str) -> Place:
-        if not isinstance(self._store, RedisStore) or not isinstance(self._publisher, RedisPublisher):
+        if not isinstance(self._store, RedisStore):
             return Place(waiting=queue)
+        if not isinstance(self._publisher, RedisPublisher):
+            return Place()
         keys = {one.command: one.key for one in self._store.dry_run(self._publisher.trial(queue))}
         return Place(keys.get("hset", ""), keys.get("rpush", ""))

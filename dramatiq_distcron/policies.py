@@ -130,6 +130,12 @@ def _stored_ms(value: Any, name: str) -> int | None:
     return value  # type: ignore[no-any-return]
 
 
+def _stored_duration(value: Any, name: str) -> int | None:
+    if (found := _stored_ms(value, name)) is not None and found < 0:
+        raise ConfigurationError(f"{name} is stored as {value!r}, and no duration is below zero.")
+    return found
+
+
 def _count(least: int, most: int) -> Callable[[Any, str], int]:
     def check(value: Any, name: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -164,4 +170,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "run_at_start": _flag,
 }
 #: Those that are stored in another form than they are given in.
-_STORED = dict.fromkeys(("misfire_grace_time", "overlap_timeout", "spread", "expires", "start", "end"), _stored_ms)
+_STORED = {
+    **dict.fromkeys(("misfire_grace_time", "overlap_timeout", "spread", "expires"), _stored_duration),
+    **dict.fromkeys(("start", "end"), _stored_ms),
+}

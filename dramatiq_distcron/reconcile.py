@@ -77,7 +77,7 @@ def _add(made: Plan, missing: Mapping[str, Spec], now: int, decided: Decided) ->
     known = decided(list(missing)) if missing else {}
     for name, spec in missing.items():
         if name in known:
-            made.do("restored", edits.add(spec, known[name], again=True))
+            made.do("restored", edits.add_again(spec, known[name]))
         else:
             made.do("added", edits.add(spec, now))
 
@@ -89,12 +89,12 @@ def _is_settled(before: Stored, now: int) -> bool:
 
 
 def _keep(made: Plan, before: Stored, found: Spec | None, wanted: Spec, now: int, decided: Decided) -> None:
-    if found is None or before.score is None:
-        made.do("restored", edits.restore(before, wanted, decided([before.name]).get(before.name), now))
-    elif found.retired:
+    if found is not None and found.retired:
         made.do("returned", edits.return_(before, found, wanted, now))
+    elif found is None or before.score is None:
+        made.do("restored", edits.restore(before, found, wanted, decided([before.name]).get(before.name), now))
     elif edits.is_absurd(found, before.score, now):
-        made.do("healed", edits.heal(before, wanted, now))
+        made.do("healed", edits.heal(before, found, wanted, now))
     elif found.fingerprint != wanted.fingerprint or found.source != "code":
         made.do("changed", edits.change(before, found, wanted, now))
 
@@ -108,6 +108,6 @@ def _without_code(made: Plan, before: Stored, found: Spec, now: int, decided: De
     elif found.source == "code" and retiring:
         made.do("retired", edits.retire(before, found, now))
     elif before.score is None:
-        made.do("restored", edits.restore(before, found, decided([before.name]).get(before.name), now))
+        made.do("restored", edits.restore(before, found, found, decided([before.name]).get(before.name), now))
     elif edits.is_absurd(found, before.score, now):
-        made.do("healed", edits.heal(before, found, now))
+        made.do("healed", edits.heal(before, found, found, now))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .clock import Clock
@@ -24,24 +24,30 @@ class _Rest:
 
 
 class Resting:
-    """Who rests, and until when."""
+    """Who rests, and until when.
 
-    def __init__(self, clock: Clock) -> None:
+    Parameters:
+      clock: of this process.
+      first: how long one rests after its first failure, in seconds.
+    """
+
+    def __init__(self, clock: Clock, first: float = _FIRST) -> None:
         self._clock = clock
+        self._first = first
         self._failed: dict[str, _Rest] = {}
         self._waiting: dict[str, float] = {}
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: Any) -> bool:
         if not self._failed and not self._waiting:
             return False
         now = self._clock.monotonic()
         rest = self._failed.get(name)
-        return (rest is not None and now < rest.until) or now < self._waiting.get(name, now)
+        return bool((rest is not None and now < rest.until) or now < self._waiting.get(name, now))
 
     def failed(self, name: str, reason: str) -> bool:
         """A schedule rests, longer each time. Returns whether the reason is new, and worth a line in the log."""
         before = self._failed.get(name)
-        length = min(_LONGEST, before.length * 2) if before else _FIRST
+        length = min(_LONGEST, before.length * 2) if before else self._first
         self._failed[name] = _Rest(self._clock.monotonic() + length, length, reason)
         return before is None or before.reason != reason
 
@@ -52,6 +58,12 @@ class Resting:
     def waits(self, name: str) -> None:
         """A schedule waits for a run to be over; that is looked at again soon, or at a wake-up."""
         self._waiting[name] = self._clock.monotonic() + _WAIT
+
+    def begin(self) -> None:
+        """A pass begins: it looks at those whose wait is over, so that they are no reason for the next one."""
+        if self._waiting:
+            now = self._clock.monotonic()
+            self._waiting = {name: until for name, until in self._waiting.items() if until > now}
 
     def woken(self) -> None:
         """Something changed: whoever waits is looked at again."""

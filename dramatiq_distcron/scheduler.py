@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .durations import iso
-from .errors import DistCronError, ScheduleError, StoreUnavailable
+from .errors import DistCronError, ScheduleError, StoreRefused, StoreUnavailable
 from .known import Known, KnownSpecs
 from .logs import get_logger, listed
 from .making import Made, TickMaker, plain
@@ -122,6 +122,7 @@ class Scheduler:
         """
         now = self._lease.now() if now is None else now
         self._maker.publisher.begin()
+        self.resting.begin()
         self._lengths.clear()
         self._situation = Situation(self._lease.since - self._lease.ttl - 1000, disabled=self._disabled)
         rows, next_score, full = self._read(now)
@@ -208,6 +209,9 @@ class Scheduler:
         try:
             row, moves = self._decide(row, cursor, known, spec, now)
             yield from self._maker.make(row, known, spec, moves, now, self._lease.term)
+        except StoreRefused as error:
+            # Its queue cannot be measured, or its run not be looked for: the commit would be refused as well.
+            self._fail(row.name, str(error))
         except DistCronError:
             raise
         except Exception as error:
@@ -246,9 +250,10 @@ class Scheduler:
         self._probed[row.name] = row.outstanding, now
         guard = self._guard(self._lease.now())
         answer = self._store.probe_run(guard, row.name, row.outstanding, spec.policy.overlap_timeout)
-        if answer != "dropped":
+        if answer == "dropped":
+            self.logger.warning("Schedule %r: the run of message %s was given up.", row.name, row.outstanding)
+        elif answer != "over":
             return row
-        self.logger.warning("Schedule %r: the run of message %s was given up.", row.name, row.outstanding)
         return row._replace(outstanding=NO_RUN)
 
     def _unusable(self, row: DueRow, cursor: int, error: ScheduleError) -> Fire:

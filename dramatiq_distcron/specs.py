@@ -57,7 +57,10 @@ class Pause:
 
 @dataclass(frozen=True)
 class Spec:
-    """One schedule with everything resolved: names, zone, policies, encoded arguments."""
+    """One schedule with everything resolved: names, zone, policies, encoded arguments.
+
+    ``outbox``: its messages go into the outbox, because the app's broker is not on the Redis of its state.
+    """
 
     name: str
     actor: str
@@ -68,6 +71,7 @@ class Spec:
     source: Source = "code"
     retired: Retired | None = None
     paused: Pause | None = None
+    outbox: bool = False
 
     # -- its times ------------------------------------------------------------------------------------------
 
@@ -97,12 +101,24 @@ class Spec:
         """The fire time whose tick is to be enqueued at ``score``; the score itself if it is none of ours."""
         if not self.policy.spread:
             return score
-        fire_time = self.next_ms(score - self.policy.spread)
-        while fire_time is not None and fire_time <= score:
-            if self.score_of(fire_time) == score:
-                return fire_time
-            fire_time = self.next_ms(fire_time)
-        return score
+        found = self._last_until(score, self.policy.spread)
+        return score if found is None or self.score_of(found) != score else found
+
+    def _last_until(self, score: int, within: int) -> int | None:
+        """The last fire time up to ``score``, if it is less than ``within`` before it."""
+        found = self.next_ms(score - within)
+        if found is None or found > score:
+            return None
+        # A spread may be much longer than the gap between fire times: then they are halved and not walked through.
+        none_after = score
+        while (following := self.next_ms(found)) is not None and following <= none_after:
+            middle = (following + none_after) // 2
+            later = self.next_ms(middle)
+            if later is not None and later <= none_after:
+                found = later
+            else:
+                found, none_after = following, middle
+        return found
 
     # -- how it is stored -----------------------------------------------------------------------------------
 
@@ -119,6 +135,7 @@ class Spec:
             "policy": asdict(self.policy),
             # Encoded, equal values may differ (a pickled set does): that is one edit too many, and never a stale one.
             "payload": dict(self.payload),
+            **({"outbox": True} if self.outbox else {}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -193,6 +210,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         source=_text(data, "source"),  # type: ignore[arg-type]
         retired=Retired(int(data["retired"]["at"]), int(data["retired"]["cursor"])) if data["retired"] else None,
         paused=_pause(data.get("paused")),
+        outbox=data.get("outbox") is True,
     )
 
 

@@ -6,7 +6,7 @@ is a list of moves, each taking the cursor to a later one: over ticks that get n
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -89,11 +89,11 @@ def decide(spec: Spec, cursor: int, now: int, situation: Situation) -> list[Move
     following = spec.next_ms(first)
     oldest, _ = _oldest_allowed(spec.policy, now, situation.on_duty_since)
     alone = following is None or spec.score_of(following) > now
-    if alone and oldest <= first and _is_plain(spec, situation):
+    if alone and oldest <= cursor and _is_plain(spec, situation):
         # One tick, on time: nearly always, and 10,000 times at one instant.
         new_score = None if following is None else spec.score_of(following)
         return [Move(cursor, new_score, ENQUEUED, first, first, 1, "")]
-    return _chained(spec, cursor, _stretches(spec, first, now, situation))
+    return _chained(spec, cursor, _stretches(spec, cursor, now, situation))
 
 
 def _is_plain(spec: Spec, situation: Situation) -> bool:
@@ -113,7 +113,7 @@ def passed_over(spec: Spec, cursor: int, now: int) -> tuple[int, int, int] | Non
 
     Exact up to the budget, an estimate beyond.
     """
-    times = list(islice(_due_times(spec, spec.fire_time_of(cursor), now), BUDGET + 1))
+    times = list(islice(_due_times(spec, cursor, now), BUDGET + 1))
     if len(times) <= BUDGET:
         return (times[0], times[-1], len(times)) if times else None
     gap = _average_gap(times)
@@ -121,11 +121,18 @@ def passed_over(spec: Spec, cursor: int, now: int) -> tuple[int, int, int] | Non
     return times[0], last, len(times) + round((last - times[-1]) / gap)
 
 
-def _due_times(spec: Spec, first: int, now: int) -> Iterator[int]:
-    time: int | None = first
-    while time is not None and spec.score_of(time) <= now:
+def _due_times(spec: Spec, cursor: int, now: int) -> Iterator[int]:
+    """The fire times from the one at ``cursor``, which need not be one by the timing (``run_at_start``)."""
+    if cursor <= now:
+        first = spec.fire_time_of(cursor)
+        yield first
+        yield from _due_after(spec, first, now)
+
+
+def _due_after(spec: Spec, after: int, now: int) -> Iterator[int]:
+    while (time := spec.next_ms(after)) is not None and spec.score_of(time) <= now:
         yield time
-        time = spec.next_ms(time)
+        after = time
 
 
 def _average_gap(times: list[int]) -> int:
@@ -135,38 +142,40 @@ def _average_gap(times: list[int]) -> int:
 # -- which outcome --------------------------------------------------------------------------------------------
 
 
-def _stretches(spec: Spec, first: int, now: int, situation: Situation) -> list[_Stretch]:
+def _stretches(spec: Spec, cursor: int, now: int, situation: Situation) -> list[_Stretch]:
     """The outcomes of the fire times due at ``now``, in order; those that have to wait are left out at the end."""
     reason = situation.disabled or ("" if spec.policy.enabled else "enabled=False")
     if reason:
-        return _all_as(spec, first, now, DISABLED, reason)
-    if spec.paused is not None and (spec.paused.until is None or first < spec.paused.until):
-        return _paused(spec, first, now, situation)
-    times = list(islice(_due_times(spec, first, now), BUDGET + 1))
-    missed, kept = _by_lateness(spec, times, now, situation.on_duty_since)
+        return _all_as(spec, cursor, now, DISABLED, reason)
+    if spec.paused is not None and (spec.paused.until is None or cursor < spec.paused.until):
+        return _paused(spec, cursor, now, situation)
+    times = list(islice(_due_times(spec, cursor, now), BUDGET + 1))
+    missed, kept = _by_lateness(spec, times, cursor, now, situation.on_duty_since)
     return missed + _by_load(spec.policy, kept, situation)
 
 
-def _all_as(spec: Spec, first: int, now: int, outcome: str, reason: str) -> list[_Stretch]:
-    passed = passed_over(spec, spec.score_of(first), now)
-    return [] if passed is None else [_Stretch(first, passed[1], passed[2], outcome, reason)]
+def _all_as(spec: Spec, cursor: int, now: int, outcome: str, reason: str) -> list[_Stretch]:
+    passed = passed_over(spec, cursor, now)
+    return [] if passed is None else [_Stretch(*passed, outcome, reason)]
 
 
-def _paused(spec: Spec, first: int, now: int, situation: Situation) -> list[_Stretch]:
+def _paused(spec: Spec, cursor: int, now: int, situation: Situation) -> list[_Stretch]:
     """A pause never catches up: what came before its end is recorded, and only what came after goes its way."""
     assert spec.paused is not None
     until = spec.paused.until
-    if until is None or until > now:
-        return _all_as(spec, first, now, PAUSED, spec.paused.reason)
-    before = _all_as(spec, first, until - 1, PAUSED, spec.paused.reason)
-    after = spec.next_ms(before[-1].last if before else until - 1)
+    end = now if until is None else min(now, until - 1)
+    before = _all_as(spec, cursor, end, PAUSED, spec.paused.reason)
+    after = spec.next_ms(before[-1].last) if before and end < now else None
     if after is None or spec.score_of(after) > now:
         return before
-    return before + _stretches(spec, max(after, first), now, situation)
+    return before + _stretches(spec, spec.score_of(after), now, situation)
 
 
 def _oldest_allowed(policy: Policy, now: int, on_duty_since: int) -> tuple[int, str]:
-    """The oldest fire time that may still be enqueued, and why an older one may not."""
+    """The oldest score whose tick may still be enqueued, and why an older one may not.
+
+    A tick is late from when it was to be enqueued: its part of the spread is no lateness.
+    """
     oldest, why = 0, ""
     if policy.catch_up == "skip":
         oldest, why = on_duty_since, "catch_up=skip"
@@ -182,13 +191,16 @@ def _kept_of(policy: Policy) -> tuple[int, str]:
     return 1, f"catch_up={policy.catch_up}"
 
 
-def _by_lateness(spec: Spec, times: list[int], now: int, on_duty_since: int) -> tuple[list[_Stretch], list[int]]:
+def _by_lateness(
+    spec: Spec, times: list[int], cursor: int, now: int, on_duty_since: int
+) -> tuple[list[_Stretch], list[int]]:
     """What is missed, and the fire times that are left for a message."""
     oldest, too_old = _oldest_allowed(spec.policy, now, on_duty_since)
     if len(times) > BUDGET:
         return _estimate(spec, times, now, oldest, too_old)
     keep, superseded = _kept_of(spec.policy)
-    late = [time for time in times if time < oldest]
+    scores = [cursor, *(spec.score_of(time) for time in times[1:])]
+    late = times[: bisect_left(scores, oldest)]
     allowed = times[len(late) :]
     kept = allowed[-keep:]
     passed = allowed[: len(allowed) - len(kept)]
@@ -201,13 +213,13 @@ def _estimate(spec: Spec, times: list[int], now: int, oldest: int, too_old: str)
     gap = _average_gap(times)
     # Those at the beginning and at the end are known; what lies between is counted by its length.
     known = times + _latest(spec, times[-1], now, keep + 1, gap)
-    kept = [time for time in known if time >= oldest][-keep:]
+    kept = [time for time in known if spec.score_of(time) >= oldest][-keep:]
     passed = [time for time in known if not kept or time < kept[0]]
     if not passed:
         return [], kept
     walked = bisect_right(passed, times[-1])
     between = passed[-1] - times[-1] if walked < len(passed) else 0
-    reason = superseded if passed[-1] >= oldest else too_old
+    reason = superseded if spec.score_of(passed[-1]) >= oldest else too_old
     count = walked + round(between / gap)
     return [_Stretch(times[0], passed[-1], count, MISSED, f"{reason} (count estimated)")], kept
 
@@ -217,8 +229,7 @@ def _latest(spec: Spec, after: int, now: int, count: int, gap: int) -> list[int]
     span = 2 * count * gap
     while True:
         start = max(after, now - span)
-        first = spec.next_ms(start)
-        found = deque(_due_times(spec, first, now) if first is not None else (), maxlen=count)
+        found = deque(_due_after(spec, start, now), maxlen=count)
         if len(found) == count or start == after:
             return list(found)
         span *= 4

@@ -62,7 +62,8 @@ class TickInfo:
     run: RunInfo | None
 
 
-def schedule_info(stored: Stored, last: Mapping[str, Any] | None) -> ScheduleInfo:
+def schedule_info(stored: Stored, last: Mapping[str, Any] | None, now: int) -> ScheduleInfo:
+    """What is shown of a schedule at ``now`` (UTC ms): a pause with an end is over by itself."""
     try:
         spec: Spec | None = parse_spec(stored.spec)
         reason = ""
@@ -78,7 +79,7 @@ def schedule_info(stored: Stored, last: Mapping[str, Any] | None) -> ScheduleInf
         next_fire_time=_next_fire_time(stored, spec),
         last_fire_time=int(last["fire_time_to"]) if last else None,
         last_outcome=last["outcome"] if last else None,
-        paused=spec is not None and spec.paused is not None,
+        paused=spec is not None and spec.paused is not None and now < (spec.paused.until or NEVER),
         source=spec.source if spec else _guess(stored.spec, "source"),
         state=_state(stored, spec),
         reason=reason,

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from .. import edits
 from ..arguments import refuse_misfit
 from ..durations import instant_ms
-from ..errors import ConfigurationError, ConflictError, NotFoundError, RunOutstanding, ScheduleError, StoreRefused
+from ..errors import (
+    ConfigurationError,
+    ConflictError,
+    NotFoundError,
+    RunOutstanding,
+    ScheduleError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from ..outbox import LeavingPublisher
 from ..places import Places
 from ..publishing import schedule_message
 from ..specs import NotForUs, Spec, parse_spec, resolve
@@ -26,12 +35,15 @@ if TYPE_CHECKING:
 
     from ..backends import Backend
     from ..config import Settings
+    from ..publishing import Publisher
     from ..schedules import Schedule
 
 __all__ = ["Schedules"]
 
 #: How many edits are sent at once.
 _BATCH = 100
+#: How often an edit is tried anew because somebody else's came in between.
+_ATTEMPTS = 10
 
 
 class Schedules:
@@ -53,11 +65,13 @@ class Schedules:
         store = self._backend().store
         stored = sorted(store.scan(), key=lambda one: one.name)
         last = store.last([one.name for one in stored])
-        return [schedule_info(one, last.get(one.name)) for one in stored]
+        now = store.now()
+        return [schedule_info(one, last.get(one.name), now) for one in stored]
 
     def get(self, name: str) -> ScheduleInfo:
         """One schedule. Raises ``NotFoundError`` with the nearest name if there is none."""
-        return schedule_info(self._stored(name), self._backend().store.last([name]).get(name))
+        stored, store = self._stored(name), self._backend().store
+        return schedule_info(stored, store.last([name]).get(name), store.now())
 
     def history(self, name: str | None = None, *, limit: int = 100) -> builtins.list[TickInfo]:
         """The newest records first, of one schedule or of all. Old ones go by the history's size.
@@ -99,7 +113,8 @@ class Schedules:
             if spec.name in specs:
                 raise ConflictError(f"Two of the schedules are named {spec.name!r}. A name stands for one schedule.")
             specs[spec.name] = spec
-        self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], now))
+        specs = self._backend().checked(specs)
+        self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], self._decided, now))
 
     def remove(self, name: str) -> None:
         """Removes a schedule that came by the API.
@@ -159,18 +174,37 @@ class Schedules:
 
     def _edit(self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]) -> None:
         """Reads the schedules, makes the edits, and does so again for those that changed in between."""
-        store = self._backend().store
         left = list(names)
-        while left:
-            now = store.now()
-            stored = store.get(left)
-            edits = [edit for name in left if (edit := make(stored.get(name), name, now)) is not None]
-            left = []
-            for start in range(0, len(edits), _BATCH):
-                some = edits[start : start + _BATCH]
-                answers = store.edit(Guard("", 0, now), some) or []
-                left += [edit.name for edit, answer in zip(some, answers, strict=True) if answer == "stale"]
-                _refuse_failed(some, answers)
+        for _ in range(_ATTEMPTS):
+            left = self._try_edit(left, make)
+            if not left:
+                return
+        raise StoreUnavailable(
+            f"Schedule {left[0]!r} could not be edited: it changed each time between reading and writing. Try again. "
+            "If its cursor in Redis was set by hand, it must be a whole number."
+        )
+
+    def _try_edit(
+        self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]
+    ) -> builtins.list[str]:
+        """Returns the names of those that changed between reading and writing."""
+        store = self._backend().store
+        stored = store.get(names)
+        # After the reading: what a leader decided up to then is not decided again.
+        now = store.now()
+        edits = [edit for name in names if (edit := make(stored.get(name), name, now)) is not None]
+        changed: builtins.list[str] = []
+        for start in range(0, len(edits), _BATCH):
+            some = edits[start : start + _BATCH]
+            answers = store.edit(Guard("", 0, now), some) or []
+            changed += [edit.name for edit, answer in zip(some, answers, strict=True) if answer == "stale"]
+            _refuse_failed(some, answers)
+        return changed
+
+    def _decided(self, name: str) -> int | None:
+        """The last fire time of a schedule that has an outcome."""
+        last = self._backend().store.last([name]).get(name)
+        return int(last["fire_time_to"]) if last else None
 
     def _found(self, stored: Stored | None, name: str) -> Stored:
         if stored is None:
@@ -202,11 +236,14 @@ class Schedules:
         now = backend.store.now()
         actor = self._broker.actors.get(spec.actor)
         message = schedule_message(spec, actor, message_id=str(uuid.uuid4()), fire_time=now, term=0, now=now)
-        captured = backend.publisher.capture(message)
+        # By the URL of the state alone, the app's broker is not known: its leader publishes.
+        leaves = spec.outbox and not backend.by_outbox
+        publisher: Publisher = LeavingPublisher(backend.store) if leaves else backend.publisher
+        captured = publisher.capture(message)
         run = {
             "schedule": name,
             "queue": spec.queue,
-            "place": Places(backend.store, backend.publisher).of(spec.queue).messages,
+            "place": Places(backend.store, publisher).of(spec.queue).messages,
             "fire_time": str(now),
             "rid": captured.message.options.get("redis_message_id", ""),
             "state": "queued",
@@ -219,7 +256,7 @@ class Schedules:
         )
         (answer,) = backend.store.fire(Guard("", 0, now), [fire]) or ["stale"]
         if answer == "ok":
-            backend.publisher.announce(captured)
+            publisher.announce(captured)
             return captured.message
         if answer != "stale":
             raise StoreRefused(f"Schedule {name!r} was not triggered: {answer}")
@@ -248,7 +285,7 @@ class Schedules:
         return NotFoundError(f"There is no schedule {name!r}. {hint}")
 
 
-def _put(stored: Stored | None, wanted: Spec, now: int) -> Edit:
+def _put(stored: Stored | None, wanted: Spec, decided: Callable[[str], int | None], now: int) -> Edit:
     if stored is None:
         return edits.add(wanted, now)
     found = _parsed(stored)
@@ -260,7 +297,7 @@ def _put(stored: Stored | None, wanted: Spec, now: int) -> Edit:
     if found is not None and found.retired:
         return edits.return_(stored, found, wanted, now)
     if found is None or stored.score is None:
-        return edits.restore(stored, wanted, None, now)
+        return edits.restore(stored, found, wanted, decided(wanted.name), now)
     return edits.change(stored, found, wanted, now)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,8 @@ class DistCron(Middleware, ScheduleHost):
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
         """Middlewares may have been added since: the one that ends deliveries must be the last."""
         self._broker = broker
+        # Of this process, and not of the one it was forked from.
+        self.presence.holder = self.settle.worker_id = uuid.uuid4().hex
         if self.presence not in broker.middleware:
             broker.add_middleware(self.presence)
         keep_last(broker, self.settle)
@@ -158,9 +161,9 @@ class DistCron(Middleware, ScheduleHost):
         return self._backend
 
     def close(self) -> None:
-        """Closes the connections of the store; they are opened again when they are needed."""
+        """Closes our connections; they are opened again when they are needed."""
         if self._backend is not None:
-            self._backend.store.close()
+            self._backend.close()
 
 
 def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:

@@ -50,7 +50,7 @@ class Presence(Middleware):
 
     def __init__(self, holder: str, backend: Callable[[], Backend]) -> None:
         self.logger = get_logger(__name__, type(self))
-        self._holder = holder
+        self.holder = holder
         self._backend = backend
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -61,12 +61,13 @@ class Presence(Middleware):
         self._thread = threading.Thread(target=self._run, args=(broker,), name="distcron-presence", daemon=True)
         self._thread.start()
 
-    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+    def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        """Not before: until its last run is over, nobody else may think that it is free."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
         try:
-            self._backend().store.forget(self._holder)
+            self._backend().store.forget(self.holder)
         except DistCronError as error:
             self.logger.debug("The worker could not be taken off the list, so it fades: %s", error)
 
@@ -86,4 +87,4 @@ class Presence(Middleware):
         if self._started_at is None:
             self._started_at = store.now()
         about = about_process(broker, "worker", self._started_at)
-        store.heartbeat(Instance(self._holder, about), keep=REMEMBERED)
+        store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)

@@ -18,12 +18,13 @@ from ..errors import DistCronError, SettlePostponed, StoreUnavailable
 from ..logs import get_logger
 from ..places import Places
 from ..store.base import Ending, Refused, Started
+from ..store.redis import is_passing
 from ..tick import Tick, set_current_tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dramatiq import Broker, Message, Worker
+    from dramatiq import Broker, Message
     from dramatiq.broker import MessageProxy
 
     from ..backends import Backend
@@ -33,8 +34,6 @@ __all__ = ["Settle", "keep_last"]
 SUCCEEDED, RETRYING, DEAD, DROPPED = "succeeded", "retrying", "dead", "dropped"
 
 
-#: How long to wait between two questions to a store that is away, in seconds.
-_PAUSE = 1.0
 #: When a delivery that found another worker at its run is tried again, in ms.
 _ASK_AGAIN_MS = 5000
 
@@ -58,8 +57,8 @@ class Settle(Middleware):
         self.worker_id = uuid.uuid4().hex
         self._backend = backend
         self._places: Places | None = None
+        #: By thread: what was enqueued last, ``message``.
         self._enqueued = threading.local()
-        self._stopping = threading.Event()
 
     # -- taking a message up --------------------------------------------------------------------------------
 
@@ -68,7 +67,9 @@ class Settle(Middleware):
         tick = message.options.get("distcron")
         if tick is None:
             return
-        started = self._claim(broker, message) if self._backend().by_outbox else self._start(message)
+        self._enqueued.message = None
+        setattr(message, _ATTEMPT, _attempt_of(message))
+        started = self._claim(message) if self._backend().by_outbox else self._start(message)
         set_current_tick(_tick(tick, message, started))
         expires = message.options.get("expires")
         if expires is None or started is None or started.before != "queued":
@@ -86,34 +87,29 @@ class Settle(Middleware):
             self.logger.warning("The start of message %s could not be recorded: %s", message.message_id, error)
             return None
 
-    def _claim(self, broker: Broker, message: MessageProxy) -> Started:
-        """The ticket for this delivery. Raises ``SkipMessage`` if another one has it."""
-        attempt = int(message.options.get("retries", 0))
-        claimed = self._ask_until_answered(message, attempt)
+    def _claim(self, message: MessageProxy) -> Started:
+        """The ticket for this delivery. Raises ``SkipMessage`` if it may not run, or not now."""
+        try:
+            claimed = self._ask(message)
+        except Exception as error:
+            # Whatever it is: to run could be a double, to drop a loss.
+            self.logger.warning("Message %s is put off, its ticket cannot be asked for: %s", message.message_id, error)
+            claimed = Refused("nobody who answers")
         if isinstance(claimed, Started):
             return claimed
-        setattr(message, _NOT_OURS, True)
-        if claimed is None or claimed.holder:
+        if claimed.holder:
             # It may be a redelivery while the first worker is cut off from the broker and still at it: ask later.
-            broker.enqueue(message.copy(), delay=_ASK_AGAIN_MS)
-            raise _Skipped("Put off: another worker is at it, or it could not be asked.")
+            setattr(message, _PUT_OFF, True)
+            raise _Skipped(f"Put off: {claimed.holder} is at it.")
+        setattr(message, _NOT_OURS, True)
         raise _Skipped("A copy of a message whose run is over or goes on elsewhere.")
 
-    def _ask_until_answered(self, message: MessageProxy, attempt: int) -> Started | Refused | None:
-        """Neither run nor dropped while the store is away: to run could be a double, to drop a loss.
-
-        ``None``: the worker stops before there is an answer.
-        """
-        while True:
-            try:
-                return self._backend().store.claim_run(message.message_id, self.worker_id, attempt)
-            except DistCronError as error:
-                self.logger.warning("Message %s waits for its ticket: %s", message.message_id, error)
-            if self._stopping.wait(_PAUSE):
-                return None
-
-    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        self._stopping.set()
+    def _ask(self, message: MessageProxy) -> Started | Refused:
+        claim = uuid.uuid4().hex
+        claimed = self._backend().store.claim_run(message.message_id, self.worker_id, _attempt_of(message), claim)
+        if isinstance(claimed, Started):
+            setattr(message, _CLAIM, claim)
+        return claimed
 
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
@@ -132,8 +128,7 @@ class Settle(Middleware):
     def after_enqueue(self, broker: Broker, message: Message[Any], delay: int | None) -> None:
         """A copy of a tick's message: its retry, or its way out of the delay queue. The run goes on with it."""
         if "distcron" in message.options:
-            copies = vars(self._enqueued).setdefault("copies", {})
-            copies[message.message_id] = message
+            self._enqueued.message = message
 
     # -- the end --------------------------------------------------------------------------------------------
 
@@ -152,36 +147,74 @@ class Settle(Middleware):
             self._settle(broker, message, "nack")
 
     def _settle(self, broker: Broker, message: MessageProxy, verb: str) -> None:
-        if hasattr(message, _NOT_OURS):
-            # Only this delivery ends, and nothing of the run.
-            self._forget_copy(message)
+        """Once for each delivery: an ack that fails is tried again, and the run may go on elsewhere meanwhile."""
+        if hasattr(message, _SETTLED):
             return
+        if not self._backend().by_outbox or self._decides(broker, message):
+            self._enqueue_lost_retry(broker, message)
+            self._record(message, self._ending(message, verb))
+        self._enqueued.message = None
+        setattr(message, _SETTLED, True)
+
+    def _record(self, message: MessageProxy, ending: Ending) -> None:
         try:
-            answer = self._backend().store.settle(self._ending(message, verb))
+            answer = self._backend().store.settle(ending)
         except StoreUnavailable as error:
-            raise SettlePostponed(f"The end of message {message.message_id} could not be recorded: {error}") from error
+            raise _postponed(message, error) from error
         except DistCronError as error:
             answer = f"failed {error}"
-        self._forget_copy(message)
+        if answer.startswith("failed") and is_passing(answer):
+            raise _postponed(message, answer)
         if answer.startswith("failed"):
             # The record is not worth the message: the plain ack goes on, and the run is swept later.
             self.logger.error("How message %s ended could not be recorded: %s", message.message_id, answer)
 
+    def _decides(self, broker: Broker, message: MessageProxy) -> bool:
+        """Whether this delivery decides over the run: a copy does not, nor one on its way out of the delay queue."""
+        if hasattr(message, _PUT_OFF):
+            self._enqueue_later(broker, message)
+            return False
+        ended = message.failed or hasattr(message, _NOTE)
+        if hasattr(message, _CLAIM) or hasattr(message, _NOT_OURS) or not ended:
+            return hasattr(message, _CLAIM)
+        # It ended before it began: too old, its actor is unknown, another middleware did not want it.
+        try:
+            return isinstance(self._ask(message), Started)
+        except StoreUnavailable as error:
+            raise _postponed(message, error) from error
+        except DistCronError as error:
+            self.logger.error("How message %s ended could not be recorded: %s", message.message_id, error)
+            return False
+
+    def _enqueue_lost_retry(self, broker: Broker, message: MessageProxy) -> None:
+        """The retry that could not be enqueued, because the broker was away: Dramatiq logs that, and acks."""
+        counted = _attempt_of(message) > getattr(message, _ATTEMPT, _attempt_of(message))
+        if counted and not message.failed and self._copy_of(message) is None:
+            self._enqueue_later(broker, message)
+
+    def _enqueue_later(self, broker: Broker, message: MessageProxy) -> None:
+        try:
+            broker.enqueue(message.copy(), delay=_ASK_AGAIN_MS)
+        except Exception as error:
+            raise SettlePostponed(f"Message {message.message_id} could not be put off: {error}") from error
+
+    def _copy_of(self, message: MessageProxy) -> Message[Any] | None:
+        copy: Message[Any] | None = getattr(self._enqueued, "message", None)
+        return copy if copy is not None and copy.message_id == message.message_id else None
+
     def _ending(self, message: MessageProxy, verb: str) -> Ending:
         call = self._backend().publisher.end_call(verb, message.queue_name, message.options)
-        copy = vars(self._enqueued).get("copies", {}).get(message.message_id)
+        claim = getattr(message, _CLAIM, "")
+        copy = self._copy_of(message)
         if copy is not None and verb == "ack":
             state = RETRYING if hasattr(message, _NOTE) else ""
-            place = self._place(copy.queue_name)
-            redis_id, attempt = copy.options.get("redis_message_id", ""), int(copy.options.get("retries", 0))
-            return Ending(message.message_id, state, "", True, place, redis_id, attempt, call)
+            redis_id = copy.options.get("redis_message_id", "")
+            place, attempt = self._place(copy.queue_name), _attempt_of(copy)
+            return Ending(message.message_id, state, "", True, place, redis_id, attempt, call, claim)
         state, error = getattr(message, _NOTE, (SUCCEEDED, ""))
         if verb == "nack":
             state, error = DEAD, error or _text(message._exception)
-        return Ending(message.message_id, state, error, call=call)
-
-    def _forget_copy(self, message: MessageProxy) -> None:
-        vars(self._enqueued).get("copies", {}).pop(message.message_id, None)
+        return Ending(message.message_id, state, error, call=call, claim=claim)
 
     def _place(self, queue: str) -> str:
         if self._places is None:
@@ -197,8 +230,19 @@ def keep_last(broker: Broker, settle: Settle) -> None:
     broker.middleware = [*others, settle]
 
 
-#: Attributes of a delivered message: how its run went, and that it is none.
-_NOTE, _NOT_OURS = "_distcron_end", "_distcron_not_ours"
+#: Attributes of a delivered message: how its run went; which attempt it is; the claim it runs on; that it is a copy;
+#: that it is to come again later; that its end is recorded.
+_NOTE, _ATTEMPT, _CLAIM = "_distcron_end", "_distcron_attempt", "_distcron_claim"
+_NOT_OURS, _PUT_OFF, _SETTLED = "_distcron_not_ours", "_distcron_put_off", "_distcron_settled"
+
+
+def _attempt_of(message: Message[Any] | MessageProxy) -> int:
+    retries = message.options.get("retries", 0)
+    return retries if isinstance(retries, int) else 0
+
+
+def _postponed(message: MessageProxy, why: object) -> SettlePostponed:
+    return SettlePostponed(f"The end of message {message.message_id} could not be recorded: {why}")
 
 
 def _note(message: MessageProxy, state: str, error: str = "") -> None:

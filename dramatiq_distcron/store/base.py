@@ -6,7 +6,7 @@ Instants are UTC milliseconds as integers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -183,7 +183,7 @@ class Ending:
     """What becomes of a tick's run when a delivery of its message ends.
 
     ``goes_on``: with a message of ``place`` and ``redis_id`` (a retry), else it is over. ``call`` acks the delivered
-    message; without, that is somebody else's work.
+    message; without, that is somebody else's work. With ``claim``, nothing is done unless that delivery has the run.
     """
 
     message_id: str
@@ -194,6 +194,7 @@ class Ending:
     redis_id: str = ""
     attempt: int = 0
     call: Sequence[Any] = ()
+    claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ class Store(Protocol):
     # Runs.
     def start_run(self, message_id: str, worker: str) -> Started | None: ...
 
-    def claim_run(self, message_id: str, worker: str, attempt: int) -> Started | Refused: ...
+    def claim_run(self, message_id: str, worker: str, attempt: int, claim: str = "") -> Started | Refused: ...
 
     def settle(self, ending: Ending) -> str: ...
 
@@ -256,18 +257,18 @@ class Store(Protocol):
     def outstanding(self, name: str) -> str: ...
 
     # Messages that are committed and not yet in their broker.
-    def outbox(self, limit: int) -> list[tuple[str, bytes]]: ...
+    def outbox(self, limit: int, skip: Container[str] = ()) -> list[tuple[str, bytes]]: ...
 
     def published(self, message_id: str) -> None: ...
 
     # Schedules.
     def edit(self, guard: Guard, edits: Sequence[Edit]) -> list[str] | None: ...
 
-    def drop_strays(self, guard: Guard) -> int | None: ...
-
     def get(self, names: Iterable[str]) -> dict[str, Stored]: ...
 
     def scan(self) -> Iterable[Stored]: ...
+
+    def strays(self) -> list[str]: ...
 
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]: ...
 

@@ -12,6 +12,7 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq_distcron.backends import open_backend
 from dramatiq_distcron.config import Settings
 from dramatiq_distcron.server import Server
+from tests.conformance.hands import Hands, HandsInMemory, HandsOnRedis
 from tests.support import Rig
 
 
@@ -29,6 +30,13 @@ def rig(request: pytest.FixtureRequest, namespace: str) -> Iterator[Rig]:
     yield rig
     if request.param == "redis":
         broker.client.close()
+
+
+@pytest.fixture
+def hands(rig: Rig) -> Hands:
+    """A worker of the same broker, and a lease for whoever fires."""
+    rig.lead()
+    return HandsInMemory(rig) if isinstance(rig.broker, StubBroker) else HandsOnRedis(rig)
 
 
 @pytest.fixture

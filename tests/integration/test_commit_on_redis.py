@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,6 +152,30 @@ def test_a_full_memory_refuses_the_whole_commit(server_binary: Any, namespace: s
         assert queued(broker) == []
         assert rig.fire(*ticks) == ["ok", "ok"]
         broker.client.close()
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_spec_that_is_edited_while_it_is_read_is_not_taken_for_the_new_one(
+    rig: Rig, redis_broker: RedisBroker, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """A reader that knew the old spec under the new revision would fire the old arguments until the next edit."""
+    rig.lead()
+    rig.put("job", 1000, args="old")
+    editor = Rig(redis_broker, open_backend(redis_broker, Settings()))
+    calls: list[Any] = []
+    client = rig.store._client
+    send = client.execute_command
+
+    def edited_before_the_nth(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        if len(calls) == call:
+            editor.put("job", 1000, args="new")
+        return send(*args, **options)
+
+    monkeypatch.setattr(client, "execute_command", edited_before_the_nth)
+    found = rig.store.get(["job"])["job"]
+    if found.revision == editor.revision("job"):
+        assert json.loads(found.spec)["args"] == "new"
 
 
 def test_after_a_restart_or_a_flush_of_scripts_the_commit_loads_itself(rig: Rig) -> None:

@@ -89,7 +89,7 @@ def test_an_unknown_option_is_refused_with_a_suggestion(option: str, meant: str)
         settings(**{option: 1})
 
 
-@pytest.mark.parametrize("option", ["overlap", "spread", "expires", "max_queue_length", "heartbeat"])
+@pytest.mark.parametrize("option", ["heartbeat", "exclusive", "rate_limit", "dead_letters"])
 def test_an_option_that_is_not_built_yet_is_refused_and_not_ignored(option: str) -> None:
     with pytest.raises(ConfigurationError, match=f"has no option '{option}'"):
         settings(**{option: None})

@@ -13,31 +13,35 @@ from tests.unit.sources import ROOT, Source, imported_modules, imports, run_time
 #: Lowest first. A name stands for the module and, if it is a package, for all in it; the longest name counts.
 #: Modules of one row do not know of each other; those of one package may, without a circle.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "clock", "logs", "version"),
+    ("errors", "clock", "logs", "version", "waking"),
     # Expressions, durations, policies: pure.
-    ("suggestions", "durations", "zones", "cron_fields"),
+    ("suggestions", "durations", "zones", "cron_fields", "resting"),
     ("policies", "cron_days"),
     ("cron_expression",),
     ("cron_time",),
     ("schedules",),
+    ("arguments",),
     # What to do with what is due, and validated settings.
-    ("specs", "config"),
+    ("specs", "config", "tick"),
     ("ticks",),
     # The state.
     ("store",),
     ("store.base",),
     ("store.memory", "store.redis"),
-    # Who is on duty, and how a message gets into the broker.
-    ("lease", "publishing", "reconcile", "proving"),
-    ("backends",),
+    # Changes of schedules, pure; who is on duty, and how a message gets into the broker.
+    ("edits", "lease", "publishing"),
+    ("reconcile", "proving", "outbox", "places"),
+    ("backends", "known", "office"),
     # What users and faces call.
     ("api",),
     ("middleware",),
     # The pass and the loop.
+    ("making", "trouble"),
     ("scheduler",),
     ("beat",),
+    ("testing",),
     # Faces.
-    ("_launcher", "_server_binary", "_server_config", "_server_probe"),
+    ("_launcher", "_server_binary", "_server_config", "_server_directory", "_server_probe"),
     ("_processes",),
     ("server",),
     ("demo",),

@@ -370,7 +370,7 @@ def test_after_an_error_it_tries_again_soon_while_trust_lasts(
     watched.world.failure = error
     pause = watched.turn()
     assert pause == pytest.approx(0.3)
-    assert f"could not be renewed: {error}" in caplog.text
+    assert f"could not be renewed; it is tried again until it ends: {error}" in caplog.text
     watched.world.clock.advance(TRUST)
     watched.world.requests = 0
     watched.turn()

@@ -164,7 +164,9 @@ def test_an_actor_of_the_same_name_on_another_broker_is_another_matter(
 def test_arguments_that_cannot_be_encoded_are_refused_when_the_schedules_are_asked_for(
     stub_broker: StubBroker, distcron: DistCron
 ) -> None:
-    declare(stub_broker, every(60, args=(object(),)))
+    @dramatiq.actor(broker=stub_broker, periodic=every(60, args=(object(),)))
+    def job(thing: object) -> None: ...
+
     with pytest.raises(ConfigurationError, match="The arguments of schedule 'job' cannot be encoded"):
         distcron.specs()
 
@@ -179,7 +181,7 @@ def test_without_the_middleware_dramatiq_refuses_the_option(stub_broker: StubBro
 
 def test_installing_adds_the_middleware_and_returns_it(stub_broker: StubBroker) -> None:
     distcron = install(stub_broker)
-    assert stub_broker.middleware[-1] is distcron
+    assert stub_broker.middleware[-2:] == [distcron, distcron.settle]
     assert distcron.broker is stub_broker
 
 
@@ -248,15 +250,16 @@ def test_workers_with_the_middleware_alone_enqueue_nothing(stub_broker: StubBrok
     stub_broker.join("default")
     for worker in workers:
         worker.stop()
-    assert not any("distcron" in name for name in started)
+    assert {name for name in started if "distcron" in name} == {"distcron-presence"}
     assert [queue.qsize() for queue in stub_broker.queues.values()] == [0, 0]
-    assert distcron._backend is None
+    store = distcron.open_backend().store
+    assert (store.leader(), list(store.scan())) == (None, [])
 
 
 def test_a_worker_with_the_middleware_runs_what_others_enqueue(stub_broker: StubBroker, distcron: DistCron) -> None:
     ran = []
 
-    @dramatiq.actor(broker=stub_broker, periodic=every(1))
+    @dramatiq.actor(broker=stub_broker, periodic=every(1, args=(1,)))
     def job(number: int) -> None:
         ran.append(number)
 

@@ -27,6 +27,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dramatiq_distcron import every
+from dramatiq_distcron.arguments import encode_payload
 from dramatiq_distcron.errors import ConflictError, ScheduleError
 from dramatiq_distcron.policies import Policy
 from dramatiq_distcron.publishing import (
@@ -38,7 +39,7 @@ from dramatiq_distcron.publishing import (
     tick_id,
 )
 from dramatiq_distcron.schedules import EveryTiming
-from dramatiq_distcron.specs import Spec, encode_payload, resolve
+from dramatiq_distcron.specs import Spec, resolve
 
 #: Where Dramatiq's script has what: command, time, queue, broker, two time-outs, maintenance, stack, id, message.
 COMMAND, TIME, QUEUE, BROKER_ID, MAINTENANCE, REDIS_ID, DATA = 0, 1, 2, 3, 6, 8, 9
@@ -148,7 +149,9 @@ def test_the_message_of_a_tick_says_which_tick_it_is_and_is_stamped_with_the_sto
 
 
 def test_the_message_of_a_tick_has_the_schedules_arguments_and_options() -> None:
-    payload = encode_payload(every(60, args=(1, [2]), kwargs={"a": None}, options={"max_age": 5}), "nightly")
+    payload = encode_payload(
+        every(60, args=(1, [2]), kwargs={"a": None}, options={"max_age": 5}), "nightly", "job", "default"
+    )
     found = of_tick(Spec("nightly", "job", "default", EveryTiming(1), payload=payload))
     assert (found.args, found.kwargs, found.options["max_age"]) == ((1, [2]), {"a": None}, 5)
 
@@ -181,7 +184,7 @@ def test_two_messages_of_one_schedule_share_nothing_that_can_be_changed() -> Non
 
 
 def test_arguments_of_another_encoder_are_a_fault_of_the_schedule() -> None:
-    payload = encode_payload(every(60, args=({1},)), "nightly", PickleEncoder())
+    payload = encode_payload(every(60, args=({1},)), "nightly", "job", "default", PickleEncoder())
     with pytest.raises(ScheduleError, match="PickleEncoder"):
         of_tick(Spec("nightly", "job", "default", EveryTiming(1), payload=payload))
 

@@ -15,7 +15,7 @@ from dramatiq_distcron import cron
 from dramatiq_distcron.policies import Policy
 from dramatiq_distcron.reconcile import RETIREMENT, Plan, plan
 from dramatiq_distcron.schedules import EveryTiming
-from dramatiq_distcron.specs import FORMAT, Retired, Spec, parse_spec
+from dramatiq_distcron.specs import FORMAT, Pause, Retired, Spec, parse_spec
 from dramatiq_distcron.store.base import NEVER, Edit, Record, Stored
 
 MINUTE = 60_000
@@ -27,12 +27,18 @@ SPEC = Spec("job", "actor", "default", EveryTiming(MINUTE), payload=EMPTY)
 OTHER = replace(SPEC, name="other")
 
 
-def stored(spec: Spec, score: int | None = NEXT) -> Stored:
-    return Stored(spec.name, json.dumps({"revision": 7, **spec.to_json()}, separators=(",", ":")), score)
+def stored(spec: Spec, score: int | None = NEXT, revision: int = 7) -> Stored:
+    return Stored(spec.name, json.dumps({"revision": revision, **spec.to_json()}, separators=(",", ":")), score)
 
 
 def planned(code: list[Spec], there: list[Stored], now: int = NOW, decided: Mapping[str, int] | None = None) -> Plan:
-    return plan({spec.name: spec for spec in code}, there, now, (decided or {}).get)
+    known = decided or {}
+    return plan(
+        {spec.name: spec for spec in code},
+        there,
+        now,
+        lambda names: {name: known[name] for name in names if name in known},
+    )
 
 
 def only_edit(made: Plan) -> Edit:
@@ -42,8 +48,7 @@ def only_edit(made: Plan) -> Edit:
 
 def told(made: Plan) -> dict[str, list[str]]:
     """What the plan has to tell, without what is empty."""
-    words = ("added", "changed", "retired", "returned", "removed", "restored", "left_alone")
-    return {word: getattr(made, word) for word in words if getattr(made, word)}
+    return {word: names for word, names in made.names.items() if names}
 
 
 def written(edit: Edit) -> Spec:
@@ -169,9 +174,10 @@ def test_a_schedule_the_code_does_not_know_is_retired_and_remembers_its_cursor()
     assert written(edit) == replace(OTHER, retired=Retired(NOW, NEXT))
 
 
-def test_a_retired_schedule_whose_cursor_was_due_keeps_it_for_the_record() -> None:
-    edit = only_edit(planned([SPEC], [stored(SPEC), stored(OTHER, NOW - 5 * MINUTE)]))
-    assert written(edit).retired == Retired(NOW, NOW - 5 * MINUTE)
+def test_what_was_due_when_a_schedule_is_retired_is_recorded() -> None:
+    edit = only_edit(planned([SPEC], [stored(SPEC), stored(OTHER, NEXT - 5 * MINUTE)]))
+    assert edit.record == Record("missed", NEXT - 5 * MINUTE, NEXT - MINUTE, 5, "retired")
+    assert written(edit).retired == Retired(NOW, NEXT)
 
 
 def test_a_retired_schedule_whose_cursor_got_lost_remembers_its_next_fire_time() -> None:
@@ -240,7 +246,7 @@ def test_a_leader_that_knows_no_schedule_retires_nothing(score: int) -> None:
 
 
 def test_a_leader_that_knows_no_schedule_still_gives_back_a_lost_cursor() -> None:
-    made = planned([], [stored(SPEC, None)])
+    made = planned([], [stored(SPEC, None, NOW)])
     assert told(made) == {"restored": ["job"]}
     assert only_edit(made).score == NEXT
 
@@ -287,8 +293,8 @@ def test_a_lost_cursor_comes_back_after_what_was_decided_last() -> None:
     assert only_edit(made) == Edit("job", before, SPEC.to_json(), NEXT - 9 * MINUTE)
 
 
-def test_a_lost_cursor_of_a_schedule_that_never_fired_begins_now() -> None:
-    assert only_edit(planned([SPEC], [stored(SPEC, None)])).score == NEXT
+def test_a_lost_cursor_of_a_schedule_that_never_fired_begins_when_it_was_stored() -> None:
+    assert only_edit(planned([SPEC], [stored(SPEC, None, NOW)])).score == NEXT
 
 
 def test_a_lost_cursor_of_a_changed_schedule_comes_back_with_the_change() -> None:
@@ -296,6 +302,71 @@ def test_a_lost_cursor_of_a_changed_schedule_comes_back_with_the_change() -> Non
     made = planned([wanted], [stored(SPEC, None)], decided={"job": NEXT - 10 * MINUTE})
     assert told(made) == {"restored": ["job"]}
     assert written(only_edit(made)).payload["args"] == [1]
+
+
+@pytest.mark.parametrize("code", [[SPEC], [replace(SPEC, queue="moved")], [replace(SPEC, timing=EveryTiming(7000))]])
+def test_a_lost_cursor_does_not_end_a_pause(code: list[Spec]) -> None:
+    paused = replace(SPEC, paused=Pause(1, "unpaid"))
+    assert written(only_edit(planned(code, [stored(paused, None)]))).paused == paused.paused
+
+
+def test_a_retired_schedule_whose_place_got_lost_returns_with_the_cursor_it_remembers() -> None:
+    """What passed while it was retired is recorded, and not caught up."""
+    cursor = NEXT - 5 * MINUTE
+    before = stored(replace(SPEC, retired=Retired(NOW - 6 * MINUTE, cursor)), None)
+    made = planned([SPEC], [before], decided={"job": NEXT - 10 * MINUTE})
+    assert told(made) == {"returned": ["job"]}
+    assert only_edit(made).record == Record("missed", cursor, NEXT - MINUTE, 5, "retired")
+
+
+# -- the store's clock jumped forward -----------------------------------------------------------------------
+
+FAR_AHEAD = NOW + 3650 * RETIREMENT
+
+
+@pytest.mark.parametrize("code", [[SPEC], []], ids=["code", "no code"])
+def test_a_cursor_that_is_absurdly_far_ahead_is_healed(code: list[Spec]) -> None:
+    before = stored(SPEC, FAR_AHEAD)
+    made = planned(code, [before])
+    assert told(made) == {"healed": ["job"]}
+    assert only_edit(made) == Edit("job", before, SPEC.to_json(), NEXT)
+
+
+def test_also_one_that_came_by_the_api_is_healed() -> None:
+    assert told(planned([SPEC], [stored(SPEC), stored(BY_API, FAR_AHEAD)])) == {"healed": ["other"]}
+
+
+def test_a_schedule_that_is_healed_stays_paused_and_has_the_codes_form() -> None:
+    paused, wanted = replace(SPEC, paused=Pause(1, "unpaid")), replace(SPEC, queue="moved")
+    edit = only_edit(planned([wanted], [stored(paused, FAR_AHEAD)]))
+    assert written(edit) == replace(wanted, paused=paused.paused)
+
+
+def test_a_schedule_whose_next_fire_time_is_far_ahead_is_left_as_it_is() -> None:
+    monthly = replace(SPEC, timing=cron("0 0 1 * *", tz="UTC").timing)
+    assert planned([monthly], [stored(monthly, monthly.next_ms(NOW))]).edits == []
+
+
+# -- two versions that take turns ---------------------------------------------------------------------------
+
+
+def test_two_versions_that_take_turns_lose_no_fire_time_and_repeat_none() -> None:
+    """A rolling deploy in which the lease goes back and forth: each retires what only the other knows."""
+    added = replace(SPEC, name="added")
+    old, new = [SPEC, OTHER], [SPEC, added]
+    there: list[Stored] = []
+    records: dict[str, list[Record]] = {}
+    for turn in range(6):
+        now = NOW + 2 * turn * MINUTE
+        made = planned(new if turn % 2 else old, there, now)
+        for edit in made.edits:
+            records.setdefault(edit.name, []).extend([edit.record] if edit.record else [])
+        there = carried_out(made, there)
+    assert {name: [(r.fire_time, r.count) for r in found] for name, found in records.items()} == {
+        "job": [],
+        "other": [(NEXT + turn * MINUTE, 2) for turn in (0, 2, 4, 6, 8)],
+        "added": [(NEXT + turn * MINUTE, 2) for turn in (2, 4, 6, 8)],
+    }
 
 
 RUBBISH = ["", "{rubbish", "null", '{"revision":1,"format":1}', "[" * 100_000]
@@ -320,7 +391,7 @@ def test_a_spec_of_a_newer_version_is_left_alone(name: str, score: int | None) -
     newer = Stored(name, json.dumps({"revision": 9, "format": FORMAT + 1}), score)
     there = [newer] if name == "job" else [stored(SPEC), newer]
     made = planned([SPEC], there)
-    assert told(made) == {"left_alone": [name]}
+    assert told(made) == {"left alone": [name]}
     assert made.edits == []
 
 
@@ -328,17 +399,20 @@ def test_a_spec_of_a_newer_version_is_left_alone(name: str, score: int | None) -
 
 any_timing = st.builds(EveryTiming, st.sampled_from([MINUTE, 7 * MINUTE, 1440 * MINUTE]))
 any_spec = st.builds(
-    lambda name, timing, source, retired: Spec(
-        name, "actor", "default", timing, payload=EMPTY, source=source, retired=retired
+    lambda name, timing, source, retired, paused: Spec(
+        name, "actor", "default", timing, payload=EMPTY, source=source, retired=retired, paused=paused
     ),
     st.sampled_from("abcdef"),
     any_timing,
     st.sampled_from(["code", "api"]),
     st.none() | st.builds(Retired, st.integers(NOW - 2 * RETIREMENT, NOW), st.just(NEXT - 3 * MINUTE)),
+    st.none() | st.builds(Pause, st.just(1), st.just("why")),
 )
-any_score = st.none() | st.just(NEVER) | st.integers(-10, 10).map(lambda n: NEXT + n * MINUTE)
+any_score = st.none() | st.just(NEVER) | st.integers(-10, 10).map(lambda n: NEXT + n * MINUTE) | st.just(FAR_AHEAD)
 any_stored = st.lists(st.tuples(any_spec, any_score), unique_by=lambda pair: pair[0].name)
-any_code = st.lists(any_spec.map(lambda spec: replace(spec, source="code", retired=None)), unique_by=lambda s: s.name)
+any_code = st.lists(
+    any_spec.map(lambda spec: replace(spec, source="code", retired=None, paused=None)), unique_by=lambda s: s.name
+)
 
 
 def carried_out(made: Plan, there: list[Stored]) -> list[Stored]:
@@ -371,6 +445,13 @@ def test_after_a_plan_the_code_is_stored_and_every_schedule_has_a_cursor(
         found = parse_spec(after[spec.name].spec)
         assert (found.fingerprint, found.retired) == (spec.fingerprint, None)
     assert all(one.score is not None for one in after.values())
+
+
+@given(any_code, any_stored)
+def test_a_plan_ends_no_pause(code: list[Spec], pairs: list[tuple[Spec, int | None]]) -> None:
+    there = [stored(spec, score) for spec, score in pairs]
+    after = {one.name: parse_spec(one.spec).paused for one in carried_out(planned(code, there), there)}
+    assert all(after[spec.name] == spec.paused for spec, _ in pairs if spec.name in after)
 
 
 @given(any_code, any_stored)

@@ -239,9 +239,7 @@ def test_an_unknown_option_is_refused_with_a_suggestion(make: Any, option: str, 
         make(**{option: "x"})
 
 
-@pytest.mark.parametrize(
-    "option", ["overlap", "overlap_timeout", "spread", "expires", "start", "end", "enabled", "max_queue_length"]
-)
+@pytest.mark.parametrize("option", ["exclusive", "on_conflict", "max_concurrency", "rate_limit", "retry_budget"])
 def test_an_option_that_is_not_built_yet_is_refused_and_not_ignored(make: Any, option: str) -> None:
     with pytest.raises(ConfigurationError, match=f"has no option '{option}'"):
         make(**{option: None})
@@ -354,7 +352,7 @@ def test_several_schedules_may_decorate_one_actor(stub_broker: StubBroker) -> No
 def test_the_decorated_function_runs_as_before(stub_broker: StubBroker) -> None:
     install(stub_broker)
 
-    @every(60)
+    @every(60, args=(1,))
     @dramatiq.actor(broker=stub_broker)
     def double(number: int) -> int:
         return 2 * number

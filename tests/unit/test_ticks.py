@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -13,75 +12,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dramatiq_distcron import cron
-from dramatiq_distcron.policies import Policy
-from dramatiq_distcron.schedules import EveryTiming, Timing
-from dramatiq_distcron.specs import Spec
-from dramatiq_distcron.ticks import BUDGET, ENQUEUED, MISSED, Move, decide, passed_over
-
-SECOND = 1000
-START = 1_000_000
-
-
-class FixedTiming(Timing):
-    """Fires at given times and counts how often it is asked."""
-
-    kind = "fixed"
-    expression = "fixed"
-    timezone = None
-
-    def __init__(self, times: list[int]) -> None:
-        self.times = sorted(times)
-        self.asked = 0
-
-    def next_ms(self, after: int) -> int | None:
-        self.asked += 1
-        found = bisect_right(self.times, after)
-        return self.times[found] if found < len(self.times) else None
-
-    def to_json(self) -> dict[str, Any]:
-        return {}
-
-
-@dataclass
-class CountingTiming(Timing):
-    """Counts how often another one is asked."""
-
-    inner: Timing
-    asked: int = 0
-    kind = "counting"
-    expression = "counting"
-    timezone = None
-
-    def next_ms(self, after: int) -> int | None:
-        self.asked += 1
-        return self.inner.next_ms(after)
-
-    def to_json(self) -> dict[str, Any]:
-        return {}
-
-
-def spec_of(timing: Timing, **policy: Any) -> Spec:
-    return Spec("job", "actor", "default", timing, Policy(**policy))
-
-
-def decided(count: int, *, on_duty_since: int = 0, late: int = 0, **policy: Any) -> list[Move]:
-    """The moves for ``count`` fire times, one a second from START, ``late`` ms after the last of them."""
-    now = START + (count - 1) * SECOND + late
-    return decide(spec_of(EveryTiming(SECOND), **policy), START, now, on_duty_since=on_duty_since)
-
-
-def enqueued(moves: list[Move]) -> list[int]:
-    return [move.score for move in moves if move.outcome == ENQUEUED]
-
-
-def missed(moves: list[Move]) -> list[tuple[int, int, int, str]]:
-    return [(move.score, move.last, move.count, move.reason) for move in moves if move.outcome == MISSED]
-
-
-def nth(index: int) -> int:
-    """The fire time number ``index``, from 0."""
-    return START + index * SECOND
-
+from dramatiq_distcron.schedules import EveryTiming
+from dramatiq_distcron.ticks import BUDGET, ENQUEUED, MISSED, Move, Situation, decide, passed_over
+from tests.unit.decisions import (
+    SECOND,
+    START,
+    CountingTiming,
+    FixedTiming,
+    decided,
+    enqueued,
+    missed,
+    nth,
+    spec_of,
+)
 
 # -- one tick, on time --------------------------------------------------------------------------------------
 
@@ -90,16 +33,16 @@ def nth(index: int) -> int:
 @pytest.mark.parametrize("late", [0, 1, 999])
 def test_a_tick_on_time_is_enqueued_by_every_policy(catch_up: str, late: int) -> None:
     moves = decided(1, catch_up=catch_up, late=late, misfire_grace_time=1000)
-    assert moves == [Move(START, nth(1), ENQUEUED, START, 1, "")]
+    assert moves == [Move(START, nth(1), ENQUEUED, START, START, 1, "")]
 
 
 def test_the_last_fire_time_of_all_leads_nowhere() -> None:
-    moves = decide(spec_of(FixedTiming([START])), START, START, on_duty_since=0)
-    assert moves == [Move(START, None, ENQUEUED, START, 1, "")]
+    moves = decide(spec_of(FixedTiming([START])), START, START, Situation())
+    assert moves == [Move(START, None, ENQUEUED, START, START, 1, "")]
 
 
 def test_a_backlog_that_ends_with_the_last_fire_time_of_all_leads_nowhere() -> None:
-    moves = decide(spec_of(FixedTiming([nth(0), nth(1), nth(2)])), START, nth(100), on_duty_since=0)
+    moves = decide(spec_of(FixedTiming([nth(0), nth(1), nth(2)])), START, nth(100), Situation())
     assert enqueued(moves) == [nth(2)]
     assert moves[-1].new_score is None
 
@@ -110,8 +53,8 @@ def test_a_backlog_that_ends_with_the_last_fire_time_of_all_leads_nowhere() -> N
 def test_latest_enqueues_the_newest_and_records_the_others() -> None:
     moves = decided(5, catch_up="latest")
     assert moves == [
-        Move(nth(0), nth(4), MISSED, nth(3), 4, "catch_up=latest"),
-        Move(nth(4), nth(5), ENQUEUED, nth(4), 1, ""),
+        Move(nth(0), nth(4), MISSED, nth(0), nth(3), 4, "catch_up=latest"),
+        Move(nth(4), nth(5), ENQUEUED, nth(4), nth(4), 1, ""),
     ]
 
 
@@ -256,7 +199,7 @@ def test_of_a_long_backlog_that_only_the_grace_time_cuts_the_grace_time_is_the_r
 def test_of_a_backlog_of_a_week_only_a_part_is_looked_at() -> None:
     timing = CountingTiming(EveryTiming(SECOND))
     week = 7 * 86_400
-    moves = decide(spec_of(timing), START, nth(week), on_duty_since=0)
+    moves = decide(spec_of(timing), START, nth(week), Situation())
     assert enqueued(moves) == [nth(week)]
     assert timing.asked < BUDGET + 50
 
@@ -268,13 +211,13 @@ def test_the_work_for_a_cron_that_was_away_for_years_is_bounded(expression: str,
     timing = CountingTiming(cron(expression, tz="UTC").timing)
     first = timing.next_ms(1_700_000_000_000)
     assert first is not None
-    decide(spec_of(timing, catch_up=catch_up), first, first + years * 31_556_952_000 + 100_000_000, on_duty_since=0)
+    decide(spec_of(timing, catch_up=catch_up), first, first + years * 31_556_952_000 + 100_000_000, Situation())
     assert timing.asked <= 4 * BUDGET
 
 
 def test_a_tick_on_time_costs_one_question() -> None:
     timing = CountingTiming(EveryTiming(SECOND))
-    decide(spec_of(timing), START, START + 5, on_duty_since=0)
+    decide(spec_of(timing), START, START + 5, Situation())
     assert timing.asked == 1
 
 
@@ -310,7 +253,7 @@ class Case:
 
     def decide(self) -> list[Move]:
         spec = spec_of(FixedTiming(self.times), **self.policy)
-        return decide(spec, self.cursor, self.now, on_duty_since=self.on_duty_since)
+        return decide(spec, self.cursor, self.now, Situation(self.on_duty_since))
 
     @property
     def keep(self) -> int:
@@ -420,21 +363,25 @@ def test_also_of_a_long_backlog_the_latest_that_are_allowed_are_enqueued(case: C
 
 
 def test_nothing_is_passed_over_before_the_cursor() -> None:
-    assert passed_over(EveryTiming(SECOND), START, START - 1) is None
+    assert passed_over(spec_of(EveryTiming(SECOND)), START, START - 1) is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 999, BUDGET, *LONG])
 def test_what_an_edit_passes_over_is_counted(count: int) -> None:
-    assert passed_over(EveryTiming(SECOND), START, nth(count) - 1) == (nth(count - 1), count)
+    assert passed_over(spec_of(EveryTiming(SECOND)), START, nth(count) - 1) == (START, nth(count - 1), count)
 
 
 @given(cases())
 def test_what_an_edit_passes_over_are_the_fire_times_that_are_due(case: Case) -> None:
-    assert passed_over(FixedTiming(case.times), case.cursor, case.now) == (case.due[-1], len(case.due))
+    assert passed_over(spec_of(FixedTiming(case.times)), case.cursor, case.now) == (
+        case.due[0],
+        case.due[-1],
+        len(case.due),
+    )
 
 
 def test_to_count_what_an_edit_passes_over_only_a_part_is_looked_at() -> None:
     timing = CountingTiming(EveryTiming(SECOND))
     week = 7 * 86_400
-    assert passed_over(timing, START, nth(week) - 1) == (nth(week - 1), week)
+    assert passed_over(spec_of(timing), START, nth(week) - 1) == (START, nth(week - 1), week)
     assert timing.asked < BUDGET + 50

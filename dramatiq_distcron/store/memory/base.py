@@ -31,7 +31,8 @@ class State:
     runs: dict[str, dict[str, str]] = field(default_factory=dict)
     outbox: dict[str, bytes] = field(default_factory=dict)
     notices: list[tuple[int, str]] = field(default_factory=list)
-    instances: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    #: When each was heard of last, and what it told of itself, if it did yet.
+    instances: dict[str, tuple[int, Mapping[str, Any] | None]] = field(default_factory=dict)
 
 
 class Verbs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from ..base import REMEMBERED, Ending, Guard, Refused, Started
 from .base import Verbs
@@ -25,23 +25,29 @@ class RunVerbs(Verbs):
             previous = run.get("previous")
             return Started(before, int(run["at"]), now, int(previous) if previous else None)
 
-    def claim_run(self, message_id: str, worker: str, attempt: int) -> Started | Refused:
+    def claim_run(self, message_id: str, worker: str, attempt: int, claim: str = "") -> Started | Refused:
         """A worker asks whether it may run a tick's message, where the broker may deliver copies."""
         with self._woken:
             run = self._state.runs.get(message_id)
             if run is None or (run["state"] == "retrying" and attempt < int(run.get("attempt", 0))):
                 return Refused()
             if run["state"] == "running":
-                seen, _ = self._state.instances.get(run["worker"], (None, {}))
+                seen, _ = self._state.instances.get(run["worker"], (None, None))
                 if seen is not None and self._now() - seen <= REMEMBERED:
                     return Refused(run["worker"])
             started = self.start_run(message_id, worker)
             assert started is not None
+            run.update(attempt=str(attempt), claim=claim)
+            # Whoever claims is alive, also one that had no time yet to tell of itself.
+            self._state.instances[worker] = (self._now(), self._state.instances.get(worker, (0, None))[1])
             return started
 
     def settle(self, ending: Ending) -> str:
         """Records the end of a delivery and acks it, or neither: as the store on Redis."""
         with self._woken:
+            run = self._state.runs.get(ending.message_id)
+            if run is not None and ending.claim not in ("", run.get("claim", "")):
+                return "lost"
             if ending.call:
                 try:
                     taken = self._dispatch(ending.call) if self._dispatch else 0
@@ -49,20 +55,19 @@ class RunVerbs(Verbs):
                     return f"failed {error}"
                 if not taken:
                     return "lost"
-            run = self._state.runs.get(ending.message_id)
             if run is None:
                 return "acked"
             if ending.goes_on:
-                run.update(place=ending.place, rid=ending.redis_id, attempt=str(ending.attempt))
+                run.update(place=ending.place, rid=ending.redis_id, attempt=str(ending.attempt), claim="")
                 run["state"] = ending.state or run["state"]
             else:
                 self._end_run(ending.message_id, run, ending.state, ending.error)
             return "settled"
 
-    def outbox(self, limit: int) -> list[tuple[str, bytes]]:
-        """Some of the messages that are committed and not known to be in their broker."""
+    def outbox(self, limit: int, skip: Container[str] = ()) -> list[tuple[str, bytes]]:
+        """About ``limit`` of the messages that are committed and not known to be in their broker, without ``skip``."""
         with self._woken:
-            return list(self._state.outbox.items())[:limit]
+            return [one for one in self._state.outbox.items() if one[0] not in skip][:limit]
 
     def published(self, message_id: str) -> None:
         """The message is in its broker."""
@@ -88,14 +93,18 @@ class RunVerbs(Verbs):
             self._wake()
 
     def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
-        """Ends a run that is not there any more. ``there`` or ``dropped``; ``None``: the lease is lost."""
+        """Ends a run that is not there any more.
+
+        ``there``, ``over`` (it ended meanwhile) or ``dropped``; ``None``: the lease is lost.
+        """
         with self._woken:
             if not self._admits(guard):
                 return None
             run = self._state.runs.get(message_id)
             if run is None:
-                if self._state.outstanding.get(name) == message_id:
-                    del self._state.outstanding[name]
+                if self._state.outstanding.get(name) != message_id:
+                    return "over"
+                del self._state.outstanding[name]
                 return "dropped"
             if not self._is_there(run["place"], run["rid"]):
                 self._end_run(message_id, run, "dropped", "its message is gone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..base import Edit, Guard, History, Stored
 from .base import Verbs
@@ -61,18 +62,14 @@ class ScheduleVerbs(Verbs):
             }
 
     def scan(self) -> Iterator[Stored]:
-        """Every stored schedule, as of one instant."""
-        yield from self.get(list(self._state.schedules)).values()
+        """Every stored schedule, as of one instant and without revisions."""
+        for stored in self.get(list(self._state.schedules)).values():
+            yield replace(stored, revision="")
 
-    def drop_strays(self, guard: Guard) -> int | None:
-        """Drops cursors without a schedule, and says how many. ``None``: the lease is lost."""
+    def strays(self) -> list[str]:
+        """The names that have a cursor and no spec."""
         with self._woken:
-            if not self._admits(guard):
-                return None
-            strays = [name for name in self._state.due if name not in self._state.schedules]
-            for name in strays:
-                del self._state.due[name]
-            return len(strays)
+            return [name for name in self._state.due if name not in self._state.schedules]
 
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The last outcome of each schedule that has one."""

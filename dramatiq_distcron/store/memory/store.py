@@ -54,7 +54,8 @@ class MemoryStore(LeaseVerbs, TickVerbs, RunVerbs, ScheduleVerbs):
         """The processes heard of within the last ``keep`` ms."""
         with self._woken:
             since = self._now() - keep
-            return [Instance(holder, data, at) for holder, (at, data) in self._state.instances.items() if at >= since]
+            found = self._state.instances.items()
+            return [Instance(holder, data, at) for holder, (at, data) in found if at >= since and data is not None]
 
     def count(self) -> int:
         """How many schedules are stored."""

@@ -3,6 +3,6 @@
 from .connection import Connection
 from .keys import Keys
 from .replies import is_passing, masked, refuse_url
-from .store import RedisStore
+from .store import RedisStore, Touched
 
-__all__ = ["Connection", "Keys", "RedisStore", "is_passing", "masked", "refuse_url"]
+__all__ = ["Connection", "Keys", "RedisStore", "Touched", "is_passing", "masked", "refuse_url"]

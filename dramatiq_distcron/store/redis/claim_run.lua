@@ -1,7 +1,7 @@
 -- A worker of a broker that may deliver copies asks whether it may run a tick's message. The run's entry is the ticket:
 -- it is there as long as the run is outstanding, and no longer.
 -- KEYS: runs, instances
--- ARGV: message id, worker, attempt, how long a silent worker is believed to live in ms
+-- ARGV: message id, worker, attempt, how long a silent worker is believed to live in ms, id of this claim
 -- Returns {'copy'}, {'busy', worker that has it} or {'run', state before, when it was enqueued, now,
 -- fire time enqueued before it or ''}.
 local text = redis.call('hget', KEYS[1], ARGV[1])
@@ -23,7 +23,9 @@ if before == 'running' then
     return {'busy', run.worker}
   end
 end
-run.state, run.worker = 'running', ARGV[2]
+run.state, run.worker, run.attempt, run.claim = 'running', ARGV[2], ARGV[3], ARGV[5]
 run.started_at = run.started_at or now
 redis.call('hset', KEYS[1], ARGV[1], cjson.encode(run))
+-- Whoever claims is alive, also one that had no time yet to tell of itself.
+redis.call('zadd', KEYS[2], now, ARGV[2])
 return {'run', before, run.at, now, run.previous or ''}

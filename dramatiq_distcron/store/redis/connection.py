@@ -6,18 +6,20 @@ silence, which outlives a lease and hides what became of a command. Ours wait sh
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.retry import Retry
-from redis.sentinel import SentinelConnectionPool
+from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from .replies import refuse_url
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "disconnect", "master_of"]
 
 #: What we take over from the broker's connection: where Redis is and who we are, not how to wait for it.
 _KEPT = {
@@ -34,18 +36,26 @@ _KEPT = {
 }
 
 
+#: The part of a time-out that may go by until one of the sentinels has answered.
+_FOR_SENTINELS = 0.5
+
+
 class Connection:
     """Where Redis is. Makes clients with short time-outs and without silent repetition.
 
     Parameters:
       make: builds a client with the given time-out in seconds.
       where: the address for messages, without the password.
+      user: the name the server knows us by.
       is_cluster: whether keys must share a slot.
     """
 
-    def __init__(self, make: Callable[[float], Any], where: str, *, is_cluster: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[float], Any], where: str, *, user: str = "default", is_cluster: bool = False
+    ) -> None:
         self._make = make
         self.where = where
+        self.user = user
         self.is_cluster = is_cluster
 
     def client(self, timeout: float) -> Any:
@@ -74,9 +84,9 @@ class Connection:
         settings = _kept(pool.connection_kwargs)
 
         def make(timeout: float) -> redis.Redis:
-            return redis.Redis(connection_pool=_new_pool(pool, {**settings, **_manners(timeout)}))
+            return redis.Redis(connection_pool=_new_pool(pool, settings, timeout))
 
-        return cls(make, _address(pool, settings))
+        return cls(make, _address(pool, settings), user=_user(settings))
 
     @classmethod
     def from_cluster(cls, cluster: redis.RedisCluster) -> Connection:
@@ -90,7 +100,30 @@ class Connection:
             return redis.RedisCluster(startup_nodes=startup, **{**settings, **_manners(timeout)})
 
         host, port = nodes[0]
-        return cls(make, f"cluster {_who(settings)}{host}:{port}", is_cluster=True)
+        where = f"cluster {_who(settings)}{host}:{port}"
+        return cls(make, where, user=_user(settings), is_cluster=True)
+
+
+def master_of(client: Any) -> tuple[str, int] | None:
+    """Whom Sentinel takes for the master now; ``None``: it is not asked, or does not know."""
+    pool = getattr(client, "connection_pool", None)
+    if not isinstance(pool, SentinelConnectionPool):
+        return None
+    with suppress(redis.RedisError):
+        host, port = pool.get_master_address()
+        return host, port
+    return None
+
+
+def disconnect(client: Any) -> None:
+    """Closes what a client of ours has open; it is opened again when it is needed."""
+    if isinstance(client, redis.RedisCluster):
+        client.disconnect_connection_pools()
+        return
+    client.connection_pool.disconnect()
+    manager = getattr(client.connection_pool, "sentinel_manager", None)
+    for sentinel in getattr(manager, "sentinels", ()):
+        sentinel.connection_pool.disconnect()
 
 
 def _kept(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,12 +140,25 @@ def _manners(timeout: float) -> dict[str, Any]:
     }
 
 
-def _new_pool(like: redis.ConnectionPool, settings: dict[str, Any]) -> redis.ConnectionPool:
-    if isinstance(like, SentinelConnectionPool):
-        return SentinelConnectionPool(
-            like.service_name, like.sentinel_manager, connection_class=like.connection_class, **settings
-        )
-    return redis.ConnectionPool(connection_class=like.connection_class, **settings)
+def _new_pool(like: redis.ConnectionPool, settings: Mapping[str, Any], timeout: float) -> redis.ConnectionPool:
+    """A pool to where ``like`` leads, with our manners."""
+    made = {"connection_class": like.connection_class, **settings, **_manners(timeout)}
+    if not isinstance(like, SentinelConnectionPool):
+        return redis.ConnectionPool(**made)
+    return SentinelConnectionPool(like.service_name, _asking_briefly(like.sentinel_manager, timeout), **made)
+
+
+def _asking_briefly(manager: Any, timeout: float) -> Any:
+    """The same sentinels. One of them that is dead must not cost the time in which the next could have been asked."""
+    if type(manager) is not Sentinel:
+        return manager
+    brief = copy.copy(manager)
+    share = timeout * _FOR_SENTINELS / max(1, len(manager.sentinels))
+    brief.sentinels = [
+        redis.Redis(connection_pool=_new_pool(pool, _kept(pool.connection_kwargs), share))
+        for pool in (sentinel.connection_pool for sentinel in manager.sentinels)
+    ]
+    return brief
 
 
 def _address(pool: redis.ConnectionPool, settings: Mapping[str, Any]) -> str:
@@ -123,6 +169,11 @@ def _address(pool: redis.ConnectionPool, settings: Mapping[str, Any]) -> str:
         return f"unix://{_who(settings)}{settings['path']}?db={database}"
     scheme = "rediss" if issubclass(pool.connection_class, redis.SSLConnection) else "redis"
     return f"{scheme}://{_who(settings)}{settings.get('host', 'localhost')}:{settings.get('port', 6379)}/{database}"
+
+
+def _user(settings: Mapping[str, Any]) -> str:
+    provider = settings.get("credential_provider")
+    return settings.get("username") or getattr(provider, "username", None) or "default"
 
 
 def _who(settings: Mapping[str, Any]) -> str:

@@ -37,6 +37,8 @@ class Courier:
         self._connection: Any = (
             None if isinstance(client, redis.RedisCluster) else client.connection_pool.make_connection()
         )
+        self._leave_it = threading.Event()
+        self._went_to: tuple[str, int] | None = None
         self._start_thread()
 
     def _start_thread(self) -> None:
@@ -57,6 +59,14 @@ class Courier:
         sent.wait()
         return future
 
+    def is_elsewhere_than(self, master: tuple[str, int]) -> bool:
+        """Whether the last script went to another server."""
+        return self._went_to is not None and self._went_to != master
+
+    def reconnect(self) -> None:
+        """Before the next script: this server is no master any more, so it is asked anew where that is."""
+        self._leave_it.set()
+
     def close(self) -> None:
         """Closes the connection, after what is under way; it is opened again for the next."""
         if self._connection is not None and self._pid == os.getpid():
@@ -64,16 +74,13 @@ class Courier:
 
     def _exchange(self, packed: Any, sent: threading.Event, script: Script) -> Any:
         try:
+            self._connect()
             self._connection.send_packed_command(packed)
             sent.set()
             reply = self._receive(packed, script)
             if self._replicas:
                 self._wait_for_replicas()
             return reply
-        except redis.ReadOnlyError:
-            # The server was demoted and keeps the connection open: the next one asks where the master is.
-            self._connection.disconnect()
-            raise
         except redis.ResponseError:
             raise
         except BaseException:
@@ -82,6 +89,14 @@ class Courier:
             raise
         finally:
             sent.set()
+
+    def _connect(self) -> None:
+        if self._leave_it.is_set():
+            self._leave_it.clear()
+            self._connection.disconnect()
+        # Sending would connect too, but to no master that Sentinel is asked for.
+        self._connection.connect()
+        self._went_to = getattr(self._connection, "host", ""), getattr(self._connection, "port", 0)
 
     def _receive(self, packed: Any, script: Script) -> Any:
         try:
@@ -99,3 +114,5 @@ class Courier:
         got = int(self._connection.read_response())
         if got < self._replicas:
             self.logger.warning("%d of %d replicas had the commit after %d ms.", got, self._replicas, self._patience)
+            # They may have been given another master.
+            self.reconnect()

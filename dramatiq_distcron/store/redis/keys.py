@@ -80,7 +80,6 @@ _COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("hset", "x", "x"),
         ("hdel", "x"),
         ("hmget", "x"),
-        ("hgetall",),
         ("hscan", "0"),
         ("hlen",),
     ],

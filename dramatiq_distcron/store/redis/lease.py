@@ -24,6 +24,7 @@ class LeaseVerbs(Verbs):
         k = self.keys
         with self._errors():
             reply = self._scripts.lease_renew(keys=[k.lease, k.schedules, k.due], args=[holder, ttl, int(count)])
+        self._follow_the_master()
         return None if text(reply[0]) == "lost" else Renewed(*(int(number) for number in reply[1:]))
 
     def release(self, holder: str) -> bool:

@@ -2,7 +2,7 @@
 -- message lost, or nothing was heard of it for too long.
 -- KEYS: lease, runs, outstanding, ticks, wake
 -- ARGV: holder, schedule, message id, longest age in ms or '', history cap
--- Returns {'lost'} (the lease), {'there'}, {'dropped'} or {'failed ...'}.
+-- Returns {'lost'} (the lease), {'there'}, {'over'} (it ended meanwhile), {'dropped'} or {'failed ...'}.
 if redis.call('get', KEYS[1]) ~= ARGV[1] then
   return {'lost'}
 end
@@ -27,6 +27,8 @@ if text then
   if is_there(run) and not too_old then
     return {'there'}
   end
+elseif redis.call('hget', keys.outstanding, schedule) ~= message_id then
+  return {'over'}
 end
 local failure = atomically(drop)
 return {failure and 'failed ' .. failure or 'dropped'}

@@ -8,12 +8,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import redis
-from redis.exceptions import AuthorizationError, RedisClusterException
+from redis.exceptions import AuthorizationError, ClusterCrossSlotError, MovedError, RedisClusterException
 
-from ...errors import ConfigurationError, StoreRefused, StoreUnavailable
+from ...errors import ConfigurationError, StoreRefused, StoreUnavailable, WrongSlot
 from ..base import NEVER
 
-__all__ = ["cursor", "is_passing", "mapped_errors", "masked", "raw", "record", "refuse_url", "revision", "text"]
+__all__ = [
+    "cursor",
+    "is_passing",
+    "is_read_only",
+    "mapped_errors",
+    "masked",
+    "raw",
+    "record",
+    "refuse_url",
+    "revision",
+    "text",
+]
 
 _RECORD = ("outcome", "message_id", "lateness_ms", "term", "holder", "reason")
 
@@ -22,6 +33,9 @@ _PASSING = (
     "BUSY", "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "OOM", "MISCONF"
 )  # fmt: skip
 
+#: What a node of a cluster says of keys that it does not have, or that are not together.
+_ELSEWHERE = ("MOVED ", "CROSSSLOT", "non local key", "hash to the same slot")
+
 
 @contextmanager
 def mapped_errors(where: str) -> Iterator[None]:
@@ -29,15 +43,24 @@ def mapped_errors(where: str) -> Iterator[None]:
 
     Raises:
       StoreUnavailable: nobody knows whether the command was carried out, or it can be tried again later.
+      WrongSlot: the keys are on another node of a cluster.
       StoreRefused: the server said no and will say so again.
     """
     try:
         yield
     except (redis.AuthenticationError, AuthorizationError) as error:
         raise StoreRefused(f"Redis at {where} does not let us in: {error}") from error
-    except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, RedisClusterException, OSError) as error:
+    except (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError) as error:
         raise StoreUnavailable(f"Redis at {where} does not answer: {_plain(error)}") from error
     except redis.ResponseError as error:
+        if is_read_only(str(error)):
+            raise StoreUnavailable(f"Redis at {where} is a replica now, which takes no writes: {error}") from error
+        if _is_elsewhere(error):
+            raise WrongSlot(
+                f"Redis at {where} is part of a cluster, and the keys are on another node or not in one slot: {error}. "
+                "Give the broker a client of the cluster and a namespace with a hash tag: "
+                "RedisBroker(client=redis.RedisCluster(...), namespace='{dramatiq}')."
+            ) from error
         if is_passing(str(error)):
             raise StoreUnavailable(f"Redis at {where} cannot serve us now: {error}") from error
         raise StoreRefused(f"Redis at {where} refused: {error}") from error
@@ -104,6 +127,15 @@ def record(value: bytes | None) -> Mapping[str, Any] | None:
         return {**dict.fromkeys(_RECORD, ""), **found}
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+
+
+def _is_elsewhere(error: redis.ResponseError) -> bool:
+    return isinstance(error, (MovedError, ClusterCrossSlotError)) or any(word in str(error) for word in _ELSEWHERE)
+
+
+def is_read_only(answer: str) -> bool:
+    """Whether an error's text says that the server is a replica. redis-py may have cut the code off."""
+    return "READONLY" in answer or "read only replica" in answer
 
 
 def is_passing(answer: str) -> bool:

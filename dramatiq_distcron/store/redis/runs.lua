@@ -17,7 +17,12 @@ end
 
 -- The message lies in the hash of its queue from its enqueue until it is acked, wherever it is meanwhile.
 local function is_there(run)
-  return run.place == '' or redis.call('hexists', run.place, run.rid) == 1
+  if run.place == '' then
+    return true
+  end
+  local reply = redis.pcall('hexists', run.place, run.rid)
+  -- A place that cannot be looked into says nothing, and must not keep others from being looked for.
+  return type(reply) == 'table' or reply == 1
 end
 
 local function now_ms()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 
 from ..base import REMEMBERED, Ending, Guard, Refused, Started
 from .replies import raw, text
@@ -23,11 +24,14 @@ class RunVerbs(Verbs):
         before, at, now, previous = reply
         return Started(text(before), int(at), int(now), int(previous) if previous else None)
 
-    def claim_run(self, message_id: str, worker: str, attempt: int) -> Started | Refused:
-        """A worker asks whether it may run a tick's message, where the broker may deliver copies."""
+    def claim_run(self, message_id: str, worker: str, attempt: int, claim: str = "") -> Started | Refused:
+        """A worker asks whether it may run a tick's message, where the broker may deliver copies.
+
+        ``claim`` is the delivery's own id: only the delivery that claimed last may settle with it.
+        """
         with self._errors():
             reply = self._scripts.claim_run(
-                keys=[self.keys.runs, self.keys.instances], args=[message_id, worker, attempt, REMEMBERED]
+                keys=[self.keys.runs, self.keys.instances], args=[message_id, worker, attempt, REMEMBERED, claim]
             )
         verdict, *rest = reply
         if text(verdict) != "run":
@@ -45,7 +49,7 @@ class RunVerbs(Verbs):
         verdict = "goes on" if ending.goes_on else "over"
         given = [
             ending.message_id, verdict, ending.state, ending.error, str(self._history_size), ending.place,
-            ending.redis_id, str(ending.attempt),
+            ending.redis_id, str(ending.attempt), ending.claim,
         ]  # fmt: skip
         with self._errors():
             reply = self._scripts.settle(
@@ -54,7 +58,10 @@ class RunVerbs(Verbs):
         return text(reply[0])
 
     def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
-        """Ends a run that is not there any more. ``there`` or ``dropped``; ``None``: the lease is lost."""
+        """Ends a run that is not there any more.
+
+        ``there``, ``over`` (it ended meanwhile) or ``dropped``; ``None``: the lease is lost.
+        """
         k = self.keys
         with self._errors():
             reply = self._scripts.probe_run(
@@ -81,11 +88,16 @@ class RunVerbs(Verbs):
 
     # -- the outbox -----------------------------------------------------------------------------------------
 
-    def outbox(self, limit: int) -> list[tuple[str, bytes]]:
-        """Some of the messages that are committed and not known to be in their broker."""
-        with self._errors():
-            _, found = self._client.hscan(self.keys.outbox, 0, count=limit)
-        return [(text(message_id), data) for message_id, data in found.items()]
+    def outbox(self, limit: int, skip: Container[str] = ()) -> list[tuple[str, bytes]]:
+        """About ``limit`` of the messages that are committed and not known to be in their broker, without ``skip``."""
+        found: list[tuple[str, bytes]] = []
+        cursor = 0
+        while True:
+            with self._errors():
+                cursor, some = self._client.hscan(self.keys.outbox, cursor, count=limit)
+            found += [(name, data) for raw_name, data in some.items() if (name := text(raw_name)) not in skip]
+            if cursor == 0 or len(found) >= limit:
+                return found
 
     def published(self, message_id: str) -> None:
         """The message is in its broker."""

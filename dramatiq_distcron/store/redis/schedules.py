@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from ..base import Edit, Guard, History, Stored
@@ -42,44 +43,52 @@ class ScheduleVerbs(Verbs):
 
     def get(self, names: Iterable[str]) -> dict[str, Stored]:
         found: dict[str, Stored] = {}
-        for chunk in chunks(list(names)):
+        for chunk in chunks([raw(name) for name in names]):
+            # Before the specs: an edit in between gives a new spec with an old revision, which fits no commit. The
+            # other way round, the old spec would pass for the new one.
             with self._errors():
-                specs = self._client.hmget(self.keys.schedules, [raw(name) for name in chunk])
-            for stored in self._stored({raw(n): s for n, s in zip(chunk, specs, strict=True) if s is not None}):
-                found[stored.name] = stored
+                revisions = self._client.hmget(self.keys.revisions, chunk)
+                specs = self._client.hmget(self.keys.schedules, chunk)
+            there = {n: (s, r) for n, s, r in zip(chunk, specs, revisions, strict=True) if s is not None}
+            found.update({stored.name: stored for stored in self._stored(there)})
         return found
 
     def scan(self) -> Iterator[Stored]:
-        """Every stored schedule, in no order; one that is changed meanwhile may come in either form."""
+        """Every stored schedule, in no order and without revisions; one that is changed meanwhile may come in either
+        form."""
         at = 0
         seen: set[str] = set()
         while True:
             with self._errors():
                 at, specs = self._client.hscan(self.keys.schedules, at, count=CHUNK)
-            yield from self._stored({name: spec for name, spec in specs.items() if text(name) not in seen})
+            yield from self._stored({name: (spec, None) for name, spec in specs.items() if text(name) not in seen})
             seen.update(text(name) for name in specs)
             if at == 0:
                 return
 
-    def _stored(self, specs: Mapping[Any, Any]) -> list[Stored]:
-        """The specs with their cursors and revisions, which may be newer: a commit compares them all."""
+    def _stored(self, specs: Mapping[Any, tuple[Any, Any]]) -> list[Stored]:
+        """The specs and revisions with their cursors, which may be newer: a commit compares them all."""
         names = list(specs)
         if not names:
             return []
         with self._errors():
             scores = self._client.zmscore(self.keys.due, names)
-            revisions = self._client.hmget(self.keys.revisions, names)
         return [
-            Stored(text(name), text(specs[name]), cursor(score), revision(given))
-            for name, score, given in zip(names, scores, revisions, strict=True)
+            Stored(text(name), text(spec), cursor(score), revision(given))
+            for (name, (spec, given)), score in zip(specs.items(), scores, strict=True)
         ]
 
-    def drop_strays(self, guard: Guard) -> int | None:
-        """Drops cursors without a schedule, and says how many. ``None``: the lease is lost."""
-        k = self.keys
-        with self._errors():
-            reply = self._scripts.drop_strays(keys=[k.lease, k.schedules, k.due], args=[guard.holder])
-        return None if text(reply[0]) == "lost" else int(reply[1])
+    def strays(self) -> list[str]:
+        """The names that have a cursor and no spec."""
+        found: list[str] = []
+        for start in count(0, CHUNK):
+            with self._errors():
+                names = self._client.zrangebyscore(self.keys.due, "-inf", "+inf", start=start, num=CHUNK)
+                if not names:
+                    break
+                specs = self._client.hmget(self.keys.schedules, names)
+            found += [text(name) for name, spec in zip(names, specs, strict=True) if spec is None]
+        return found
 
     def last(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """The last outcome of each schedule that has one."""

@@ -23,7 +23,6 @@ _PARTS = {
     "start_run": (),
     "claim_run": (),
     "edit": ("journal", "history"),
-    "drop_strays": (),
     "probe_run": ("journal", "runs"),
     "sweep_runs": ("journal", "runs"),
 }
@@ -57,7 +56,6 @@ class Scripts:
     rights: Script
     heartbeat: Script
     edit: Script
-    drop_strays: Script
     start_run: Script
     claim_run: Script
     probe_run: Script

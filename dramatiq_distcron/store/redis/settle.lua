@@ -2,12 +2,13 @@
 -- neither. The record is kept only if the ack took the message from this very worker: one that lost it (taken for
 -- dead, or this script sent twice) records nothing.
 -- KEYS: namespace, runs, outstanding, ticks, wake
--- ARGV[1]: JSON [message id, verdict, state, error, history cap, place, id in Redis, attempt]; the verdict is 'over'
---          (the run ends with `state`) or 'goes on' (as `state`, with a message of that place, id and attempt)
+-- ARGV[1]: JSON [message id, verdict, state, error, history cap, place, id in Redis, attempt, claim]; the verdict is
+--          'over' (the run ends with `state`) or 'goes on' (as `state`, with a message of that place, id and attempt).
+--          With a claim, only the delivery that made it last decides over the run; another one records nothing.
 -- ARGV[2...]: arguments of Dramatiq's script; none where the ack is somebody else's
 -- Returns {'settled'}, {'acked'} (no run of that message is known), {'lost'} or {'failed ...'}.
 local keys = {runs = KEYS[2], outstanding = KEYS[3], ticks = KEYS[4]}
-local message_id, verdict, state, err, cap, place, rid, attempt = unpack(cjson.decode(ARGV[1]))
+local message_id, verdict, state, err, cap, place, rid, attempt, claim = unpack(cjson.decode(ARGV[1]))
 local text = redis.call('hget', keys.runs, message_id)
 local waited_for = false
 local call = {unpack(ARGV, 2)}
@@ -17,13 +18,16 @@ local LOST = 'not ours any more'
 local function settle()
   if text then
     local run = cjson.decode(text)
+    if claim ~= '' and run.claim ~= claim then
+      error(LOST, 0)
+    end
     if verdict == 'over' then
       waited_for = end_run(keys, cap, message_id, run, state, err, now_ms())
     else
       if state ~= '' then
         run.state = state
       end
-      run.place, run.rid, run.attempt = place, rid, attempt
+      run.place, run.rid, run.attempt, run.claim = place, rid, attempt, ''
       put_field(keys.runs, message_id, cjson.encode(run))
     end
   end

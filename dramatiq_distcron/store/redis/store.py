@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import redis
-
+from .connection import disconnect
 from .lease import LeaseVerbs
 from .runs import RunVerbs
 from .schedules import ScheduleVerbs
@@ -20,7 +19,5 @@ class RedisStore(LeaseVerbs, TickVerbs, RunVerbs, ScheduleVerbs, WatchVerbs):
         """Closes the connections; they are opened again when they are needed."""
         self._commits.close()
         for client in (self._client, self._waiter):
-            if isinstance(client, redis.RedisCluster):
-                client.disconnect_connection_pools()
-            elif client is not None:
-                client.connection_pool.disconnect()
+            if client is not None:
+                disconnect(client)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base import NEVER, Answers, DuePage, DueRow, Fire, Guard
+from .connection import master_of
 from .courier import Courier
-from .replies import cursor, revision, text
+from .replies import cursor, is_read_only, revision, text
 from .verbs import Verbs
 
 __all__ = ["TickVerbs"]
@@ -58,9 +59,22 @@ class TickVerbs(Verbs):
 
         def answers() -> list[str] | None:
             with self._errors():
-                return _fire_answers(reply.result(), len(fires))
+                found = _fire_answers(reply.result(), len(fires))
+            if any(is_read_only(answer) for answer in found or ()):
+                # The script caught the refusal, so that it is no error of the connection's.
+                self._reconnect()
+            return found
 
         return answers
+
+    def _follow_the_master(self) -> None:
+        master = master_of(self._client)
+        if master is not None and self._commits.is_elsewhere_than(master):
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        super()._reconnect()
+        self._commits.reconnect()
 
     def queue_length(self, place: str) -> int:
         """How many messages wait in the list ``place``."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-import redis
+from typing import Any, TypeVar
 
 from ...errors import StoreUnavailable
 from .connection import Connection
 from .keys import Keys
-from .replies import mapped_errors, text
+from .replies import is_read_only, mapped_errors, text
 from .scripts import Scripts
 
 __all__ = ["Verbs", "answers_of", "chunks"]
+
+Name = TypeVar("Name", str, bytes)
 
 #: How many schedules are read with one command.
 CHUNK = 500
@@ -40,6 +40,7 @@ class Verbs:
         replicas: int = 0,
     ) -> None:
         self.where = connection.where
+        self.user = connection.user
         self.keys = keys
         self._connection = connection
         self._history_size = history_size
@@ -59,14 +60,21 @@ class Verbs:
             with mapped_errors(self.where):
                 yield
         except StoreUnavailable as error:
-            if isinstance(error.__cause__, redis.ReadOnlyError):
+            if is_read_only(str(error.__cause__)):
                 self._reconnect()
             raise
 
     def _reconnect(self) -> None:
         pool = getattr(self._client, "connection_pool", None)
         if pool is not None:
-            pool.disconnect()
+            # Those that are in use belong to other threads, which will find out for themselves.
+            pool.disconnect(inuse_connections=False)
+
+    def _follow_the_master(self) -> None:
+        """Leaves a server that is not the master any more and does not know it yet.
+
+        Sentinel takes seconds to tell one that it has replaced. What is written there meanwhile is lost.
+        """
 
     def now(self) -> int:
         """The server's clock in ms."""
@@ -80,7 +88,7 @@ def answers_of(reply: Sequence[Any]) -> list[str] | None:
     return None if text(reply[0]) == "lost" else [text(answer) for answer in reply[1:]]
 
 
-def chunks(names: list[str]) -> Iterator[list[str]]:
+def chunks(names: list[Name]) -> Iterator[list[Name]]:
     """The names, a command's worth at a time."""
     for start in range(0, len(names), CHUNK):
         yield names[start : start + CHUNK]

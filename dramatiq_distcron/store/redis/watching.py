@@ -41,13 +41,13 @@ class WatchVerbs(Verbs):
             reply = self._scripts.dry_run(keys=[self.keys.namespace], args=call)
         return [Touched(*(text(part) for part in entry[:4])) for entry in reply]
 
-    def refused_commands(self) -> list[str]:
-        """Our own commands that this user may not send; empty where the server cannot tell (before Redis 7.0)."""
+    def refused_commands(self, *more: tuple[str, ...]) -> list[str]:
+        """Our own commands, and ``more``, that this user may not send; none before Redis 7.0, which cannot tell."""
         args: list[Any] = []
-        for command in self.keys.commands():
+        for command in [*self.keys.commands(), *more]:
             args += [command[0], len(command) - 1, *command[1:]]
         with self._errors():
-            return [text(refused) for refused in self._scripts.rights(keys=[self.keys.lease], args=args)]
+            return [text(refused).strip() for refused in self._scripts.rights(keys=[self.keys.lease], args=args)]
 
     def wrong_types(self) -> list[str]:
         """Those of our keys that hold something else than they should."""

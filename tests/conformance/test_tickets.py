@@ -1,0 +1,122 @@
+"""Tickets: where a broker may deliver copies of a message, one delivery at a time may run it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dramatiq_distcron.store.base import REMEMBERED, Ending, Fire, Instance, Record, Refused, Started
+from tests.support import Rig
+
+ID = "job@1000"
+
+
+@pytest.fixture
+def fired(rig: Rig) -> Rig:
+    """A tick that was committed, with its message in the outbox."""
+    rig.lead()
+    rig.put("job")
+    run = {"schedule": "job", "queue": "default", "place": "", "rid": "", "fire_time": "1000", "state": "queued"}
+    record = Record("enqueued", 1000, 1000, message_id=ID, lateness=5)
+    fire = Fire("job", rig.revision("job"), 1000, 2000, record, "", json.dumps(run | {"at": "1005"}), b"message")
+    assert rig.fire(fire) == ["ok"]
+    return rig
+
+
+def claim(rig: Rig, worker: str, claim: str, attempt: int = 0) -> str:
+    """In which state the run was, or ``copy``, or who is at it."""
+    claimed = rig.store.claim_run(ID, worker, attempt, claim)
+    if isinstance(claimed, Refused):
+        return claimed.holder or "copy"
+    assert isinstance(claimed, Started)
+    return claimed.before
+
+
+def end(rig: Rig, claim: str) -> str:
+    answer: str = rig.store.settle(Ending(ID, "succeeded", claim=claim))
+    return answer
+
+
+def retry(rig: Rig, claim: str, attempt: int = 1) -> str:
+    answer: str = rig.store.settle(Ending(ID, "retrying", goes_on=True, attempt=attempt, claim=claim))
+    return answer
+
+
+def ends(rig: Rig) -> list[str]:
+    return [one.run["state"] for one in rig.store.history("job", 10) if one.run and "run" in one.run]
+
+
+def test_the_message_waits_in_the_outbox_until_it_is_published(fired: Rig) -> None:
+    assert fired.store.outbox(10) == [(ID, b"message")]
+    fired.store.published(ID)
+    assert fired.store.outbox(10) == []
+
+
+def test_messages_that_are_to_be_passed_over_do_not_hide_the_others_in_the_outbox(fired: Rig) -> None:
+    for number in range(1500):
+        fires = Fire(
+            "job", fired.revision("job"), None, 0, Record("enqueued", 1, 1, message_id=f"m{number}"), outbox=b"x"
+        )
+        assert fired.fire(fires) == ["ok"]
+    passed_over = {f"m{number}" for number in range(1500)}
+    assert fired.store.outbox(10, passed_over) == [(ID, b"message")]
+    assert len(fired.store.outbox(10)) >= 10
+
+
+def test_a_first_delivery_gets_the_ticket_and_a_copy_beside_it_does_not(fired: Rig) -> None:
+    assert claim(fired, "w1", "c1") == "queued"
+    assert claim(fired, "w2", "c2") == "w1"
+    assert claim(fired, "w1", "c3") == "w1"
+
+
+def test_without_a_ticket_it_is_a_copy(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    assert end(fired, "c1") == "settled"
+    assert claim(fired, "w2", "c2") == "copy"
+
+
+def test_only_the_delivery_that_claimed_last_ends_the_run(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    fired.store.forget("w1")
+    assert claim(fired, "w2", "c2") == "running"
+    assert end(fired, "c1") == "lost"
+    assert claim(fired, "w3", "c3") == "w2"
+    assert end(fired, "c2") == "settled"
+    assert ends(fired) == ["succeeded"]
+
+
+def test_a_retry_that_is_told_twice_does_not_disturb_the_retry_that_runs(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    assert retry(fired, "c1") == "settled"
+    assert claim(fired, "w1", "c2", attempt=1) == "retrying"
+    assert retry(fired, "c1") == "lost"
+    assert claim(fired, "w2", "c3", attempt=1) == "w1"
+    assert end(fired, "c2") == "settled"
+
+
+def test_an_earlier_attempt_is_a_copy_as_soon_as_a_retry_is_on_its_way(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    retry(fired, "c1")
+    assert claim(fired, "w2", "c2", attempt=0) == "copy"
+    assert claim(fired, "w2", "c3", attempt=1) == "retrying"
+
+
+def test_a_worker_that_just_claimed_is_alive_before_its_first_heartbeat(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    assert fired.store.instances(keep=REMEMBERED) == []
+    assert claim(fired, "w2", "c2") == "w1"
+
+
+def test_the_claim_of_a_worker_that_left_lapses(fired: Rig) -> None:
+    fired.store.heartbeat(Instance("w1", {"role": "worker"}), keep=REMEMBERED)
+    claim(fired, "w1", "c1")
+    fired.store.forget("w1")
+    assert claim(fired, "w2", "c2") == "running"
+
+
+def test_a_run_that_ended_meanwhile_is_over_and_not_given_up(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    end(fired, "c1")
+    assert fired.store.probe_run(fired.guard, "job", ID, None) == "over"
+    assert ends(fired) == ["succeeded"]

@@ -1,0 +1,108 @@
+"""The bad network of the chaos runs is as bad as it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from dramatiq_distcron.server import Server
+from tests.chaos.proxy import Network, Proxy
+from tests.support import wait_until
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    assert server.port is not None
+    with Network() as network:
+        made = network.proxy(server.port)
+        yield made
+        made.cut()
+
+
+@pytest.fixture
+def direct(server: Server) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url) as client:
+        client.delete("x")
+        yield client
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[redis.Redis]:
+    """Past the proxy; it waits a moment and asks once."""
+    with redis.Redis.from_url(proxy.url, socket_timeout=0.3, retry=Retry(NoBackoff(), 0)) as client:
+        assert client.ping()
+        yield client
+
+
+def test_a_good_network_passes_everything(client: redis.Redis) -> None:
+    large = b"x" * 3_000_000
+    client.set("x", large)
+    assert client.get("x") == large
+
+
+def test_a_swallowed_reply_is_lost_and_its_request_is_not(
+    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+) -> None:
+    proxy.swallow()
+    with pytest.raises(redis.TimeoutError):
+        client.incr("x")
+    assert direct.get("x") == b"1"
+    proxy.stop_swallowing()
+    assert client.incr("x") == 2
+    assert sum(proxy.swallowed.values()) == 1
+
+
+def test_what_was_held_arrives_after_its_sender_gave_up(proxy: Proxy, client: redis.Redis, direct: redis.Redis) -> None:
+    proxy.hold()
+    with pytest.raises(redis.TimeoutError):
+        client.incr("x")
+    assert direct.get("x") is None
+    proxy.let_go()
+    wait_until(lambda: direct.get("x") == b"1", "the late request")
+
+
+def test_half_a_request_does_nothing(proxy: Proxy, client: redis.Redis, direct: redis.Redis) -> None:
+    proxy.tear()
+    with pytest.raises(redis.ConnectionError):
+        client.incr("x")
+    assert direct.get("x") is None
+    assert client.incr("x") == 1
+
+
+def test_a_cut_ends_every_connection_and_new_ones_are_good(proxy: Proxy, client: redis.Redis) -> None:
+    proxy.cut()
+    wait_until(lambda: not proxy.links, "no connections")
+    with pytest.raises(redis.ConnectionError):
+        client.incr("x")
+    assert client.incr("x") == 1
+
+
+def test_a_delay_that_is_longer_than_the_patience_is_a_time_out(proxy: Proxy, client: redis.Redis) -> None:
+    proxy.set_delay(0.4)
+    with pytest.raises(redis.TimeoutError):
+        client.ping()
+    proxy.undelay()
+    assert client.ping()
+
+
+def test_a_healed_network_is_a_good_one(proxy: Proxy, client: redis.Redis) -> None:
+    proxy.hold()
+    proxy.swallow()
+    proxy.tear()
+    proxy.set_delay(9)
+    proxy.heal()
+    assert client.ping()
+
+
+def test_a_server_that_is_away_is_a_cut(server: Server) -> None:
+    with Network() as network:
+        nowhere = network.proxy(1)
+        with (
+            redis.Redis.from_url(nowhere.url, retry=Retry(NoBackoff(), 0)) as client,
+            pytest.raises(redis.ConnectionError),
+        ):
+            client.ping()

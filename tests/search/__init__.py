@@ -1,0 +1,1 @@
+"""Proof by search: the product's own code, stepped through its interleavings and faults."""

@@ -1,0 +1,117 @@
+"""Goes through every order in which things can happen, by doing them again from the beginning."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .laws import Broken
+from .world import Step, World
+
+__all__ = ["Found", "Report", "explore"]
+
+
+@dataclass
+class Found(Exception):
+    """A law that does not hold, and the steps that lead there."""
+
+    law: str
+    steps: list[Step]
+
+    def __str__(self) -> str:
+        return "\n".join([self.law, *(f"  {what:5} {name}" for what, name in self.steps)])
+
+
+@dataclass
+class Report:
+    """What a search went through. ``orders``: how many complete sequences of steps its states stand for."""
+
+    states: int = 0
+    runs: int = 0
+    ends: int = 0
+    orders: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+@dataclass
+class _Search:
+    make: Callable[[], World]
+    finish: Callable[[World], None]
+    report: Report = field(default_factory=Report)
+    after: dict[int, list[int]] = field(default_factory=dict)
+
+    def run(self) -> Report:
+        started = time.monotonic()
+        waiting: list[tuple[int, list[Step]]] = [(0, [])]
+        while waiting:
+            waiting += self._one(*waiting.pop())
+        self.report.states = len(self.after) - 1
+        self.report.orders = _count_orders(self.after)
+        self.report.seconds = time.monotonic() - started
+        return self.report
+
+    def _one(self, before: int, steps: list[Step]) -> list[tuple[int, list[Step]]]:
+        """One run: along ``steps``, then on to where somebody was before. Returns what was passed by."""
+        world = self.make()
+        self.report.runs += 1
+        try:
+            for step in steps:
+                world.take(step)
+            return self._go_on(world, before, list(steps))
+        finally:
+            world.close()
+
+    def _go_on(self, world: World, before: int, steps: list[Step]) -> list[tuple[int, list[Step]]]:
+        passed_by = []
+        while True:
+            key = world.key()
+            self.after.setdefault(before, []).append(key)
+            if key in self.after:
+                return passed_by
+            self.after[key] = []
+            self._check(world.laws.check, steps)
+            possible = world.steps()
+            if all(what == "late" for what, _ in possible):
+                self.report.ends += 1
+                if possible:
+                    passed_by += [(key, [*steps, step]) for step in possible]
+                self._check(lambda: self.finish(world), steps)
+                return passed_by
+            passed_by += [(key, [*steps, step]) for step in possible[1:]]
+            steps.append(possible[0])
+            self.report.faults[possible[0][0]] += 1
+            world.take(possible[0])
+            before = key
+
+    def _check(self, law: Callable[[], None], steps: list[Step]) -> None:
+        try:
+            law()
+        except Broken as broken:
+            raise Found(str(broken), steps) from None
+
+
+def explore(make: Callable[[], World], finish: Callable[[World], None]) -> Report:
+    """Searches all states from ``make()`` on; each last one is given to ``finish``.
+
+    Raises:
+      Found: a law does not hold.
+    """
+    return _Search(make, finish).run()
+
+
+def _count_orders(after: dict[int, list[int]]) -> int:
+    """The number of paths through the graph of states from its root, 0."""
+    counts: dict[int, int] = {}
+    waiting = [0]
+    while waiting:
+        key = waiting[-1]
+        missing = [one for one in after[key] if one not in counts]
+        if missing:
+            waiting += missing
+            continue
+        counts[key] = sum(counts[one] for one in after[key]) or 1
+        waiting.pop()
+    return counts[0]

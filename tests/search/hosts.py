@@ -1,0 +1,205 @@
+"""The processes of an app, with the product's own loops: beats, workers, and programs that use the API."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any, cast
+
+import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+from dramatiq.middleware import Retries
+from dramatiq.worker import ConsumerThread, WorkerThread
+
+from dramatiq_distcron.backends import Backend
+from dramatiq_distcron.beat import Beat
+from dramatiq_distcron.errors import DistCronError
+from dramatiq_distcron.middleware.distcron import DistCron, install
+from dramatiq_distcron.outbox import OutboxPublisher
+from dramatiq_distcron.publishing import RedisPublisher
+from dramatiq_distcron.tick import current_tick
+
+from .stepped import SteppedScript, SteppedStore
+from .stepping import Host, Request, StepEvent, StepLock, ask, current_thread
+
+__all__ = ["QUEUE", "App", "BeatHost", "Failure", "WebHost", "WorkerHost", "actor"]
+
+QUEUE = "default"
+#: The life of the lease, in seconds.
+LEASE = 3.0
+
+
+class Failure(Exception):
+    """An actor that fails as it is meant to."""
+
+
+class App:
+    """The app's code as one process has loaded it: made once, and used in every world.
+
+    Parameters:
+      name: of the process.
+      declare: declares the app's actors on a broker.
+      by_outbox: the broker is none that a commit can put a message into.
+      stops: where its commands stop, see ``SteppedStore``.
+    """
+
+    def __init__(self, name: str, declare: Callable[[Any], None], *, by_outbox: bool = False, **stops: Any) -> None:
+        self.name = name
+        self.stops = stops
+        self.by_outbox = by_outbox
+        self.broker = _make_broker(name)
+        self.distcron: DistCron = install(self.broker, lease_ttl=LEASE)
+        self.distcron.settle.worker_id = name
+        self.distcron.before_worker_boot(self.broker, cast(Any, None))
+        declare(self.broker)
+        self.specs = self.distcron.specs()
+        self.distcron.specs = lambda: self.specs  # type: ignore[method-assign]
+
+    def load(self, clock: Any) -> None:
+        """Forgets what it knew of the world before."""
+        store: Any = SteppedStore(presence_matters=self.by_outbox, **self.stops)
+        publisher: Any = OutboxPublisher(self.broker, store, clock) if self.by_outbox else self._redis_publisher()
+        self.distcron._backend = Backend(store, publisher, "dramatiq", by_outbox=self.by_outbox)
+        self.distcron.settle._enqueued = threading.local()
+        self.distcron.presence._started_at = None
+
+    def _redis_publisher(self) -> RedisPublisher:
+        return RedisPublisher(self.broker, "default")
+
+
+def _make_broker(name: str) -> Any:
+    client = SimpleNamespace(register_script=lambda source: source)
+    # Maintenance with each command: it is never due too late.
+    broker = cast(Any, RedisBroker)(client=client, middleware=[Retries()], maintenance_chance=1_000_000)
+    broker.broker_id = name
+    broker._max_unpack_size = lambda: 1000
+    broker.scripts["dispatch"] = SteppedScript(broker.heartbeat_timeout)
+    return broker
+
+
+def actor(broker: Any, name: str, **options: Any) -> Any:
+    """Declares an actor that takes its time, and fails as often as the world says."""
+    return dramatiq.actor(_run_actor, actor_name=name, broker=broker, queue_name=QUEUE, **options)
+
+
+def _run_actor(*args: Any) -> None:
+    thread, tick = current_thread(), current_tick()
+    assert thread is not None
+    assert tick is not None
+    world = thread.host.world
+    run = (tick.schedule, round(tick.fire_time.timestamp() * 1000), tick.attempt, thread.host.name)
+    world.laws.run_begins(run)
+    ask(Request("in the actor"))
+    world.runs.append(run)
+    if tick.attempt < world.rules.failing:
+        raise Failure
+
+
+class BeatHost(Host):
+    """A beat, with its thread that keeps the lease."""
+
+    def __init__(self, world: Any, app: App, **options: Any) -> None:
+        super().__init__(world, app.name, **options)
+        app.load(self)
+        beat = self.beat = Beat(app.distcron, clock=self)
+        beat.holder = beat.lease.holder = self.name
+        beat.lease._mutex = cast(Any, StepLock("the lease's lock"))
+        beat._wake = cast(Any, StepEvent(self, "asleep", self._known))
+        # The search wakes it when the store would.
+        beat._watcher = cast(Any, SimpleNamespace(start=lambda: None, is_alive=lambda: False))
+        self._keeper = keeper = beat._keeper
+        keeper._stopped = cast(Any, StepEvent(self, "keeping", lambda: keeper._turns % 5))
+        beat._keeper = cast(Any, SimpleNamespace(start=lambda: None, stop=keeper.stop, join=lambda: None))
+
+    def begin(self, *, keeping: bool = True) -> None:
+        self.start(self.name, self.beat.run)
+        if keeping:
+            self.start(f"{self.name}/keeper", self._keeper.run)
+
+    def woken(self) -> None:
+        self.beat._wake.set()
+
+    def _known(self) -> Any:
+        """All that a beat knows between two turns and that its next ones can depend on."""
+        beat, lease, scheduler = self.beat, self.beat.lease, self.beat.scheduler
+        now = self.monotonic()
+        return (
+            beat._proven, beat._in_office, beat._steps_seen, max(now, beat._next_sweep), beat.office.seen,
+            max(now, lease._trusted_until), lease._offset, lease.since, lease.steps,
+            scheduler.resting._failed, {name: max(now, at) for name, at in scheduler.resting._waiting.items()},
+            scheduler._probed, sorted(scheduler._stale), scheduler._sweep,
+            sorted((name, known.revision) for name, known in scheduler._specs._known.items()),
+            beat._progress._last, beat._trouble._since is None, getattr(beat.backend.publisher, "behind", None),
+        )  # fmt: skip
+
+
+class WorkerHost(Host):
+    """A worker process: one thread that fetches and works, and one for the messages that wait for their time."""
+
+    def __init__(self, world: Any, app: App, **options: Any) -> None:
+        super().__init__(world, app.name, **options)
+        app.load(self)
+        self.broker = app.broker
+        self._presence = app.distcron.presence
+        self._presence._stopped = cast(Any, StepEvent(self, "present"))
+        self._work: Queue[Any] = Queue()
+        self._consumers = {queue: self._consumer(queue) for queue in (QUEUE, f"{QUEUE}.DQ")}
+        self._worker = WorkerThread(
+            broker=self.broker, consumers=self._consumers, work_queue=cast(Any, self._work), worker_timeout=1000
+        )
+
+    def _consumer(self, queue: str) -> ConsumerThread:
+        consumer = ConsumerThread(
+            broker=self.broker, queue_name=queue, prefetch=1, work_queue=cast(Any, self._work), worker_timeout=1000
+        )
+        consumer.consumer = self.broker.consume(queue, prefetch=1, timeout=1000)
+        return consumer
+
+    def begin(self, *, delaying: bool = False, telling: bool = False) -> None:
+        self.start(self.name, self._serve)
+        if delaying:
+            self.start(f"{self.name}/delayed", self._delay)
+        if telling:
+            self.start(f"{self.name}/presence", lambda: self._presence._run(self.broker))
+
+    def _serve(self) -> None:
+        consumer = self._consumers[QUEUE]
+        while True:
+            message = next(cast(Any, consumer.consumer))
+            if message is not None:
+                consumer.handle_message(message)
+                self._worker.process_message(self._work.get_nowait().message)
+
+    def _delay(self) -> None:
+        """Holds one message that waits for its time, and puts it on its queue when it is there."""
+        consumer = self._consumers[f"{QUEUE}.DQ"]
+        while True:
+            message = next(cast(Any, consumer.consumer))
+            if message is not None:
+                consumer.handle_message(message)
+                self._wait_for(message.options["eta"])
+                consumer.handle_delayed_messages()
+
+    def _wait_for(self, eta: int) -> None:
+        deadline = self.world.elapsed + eta - self.wall()
+        ask(Request("delayed", is_ready=lambda: self.wall() >= eta, deadline=deadline))
+
+
+class WebHost(Host):
+    """A program that uses the API; it gives up where the store does not answer."""
+
+    def __init__(self, world: Any, app: App, **options: Any) -> None:
+        super().__init__(world, app.name, **options)
+        app.load(self)
+        self.distcron = app.distcron
+
+    def begin(self, program: Callable[[DistCron], None]) -> None:
+        def run() -> None:
+            try:
+                program(self.distcron)
+            except DistCronError as error:
+                self.world.refused.append(type(error).__name__)
+
+        self.start(self.name, run)
