@@ -1,6 +1,7 @@
 """Periodic jobs for Dramatiq that stay safe on many machines."""
 
 from .apscheduler_triggers import from_apscheduler
+from .backoff import constant, delays, exponential, linear
 from .errors import (
     ConfigurationError,
     ConflictError,
@@ -13,6 +14,9 @@ from .errors import (
     StoreUnavailable,
 )
 from .middleware.distcron import DistCron, get_distcron, install
+from .middleware.retries import BackoffRetries
+from .retry_after import RetryAfter
+from .retry_budget import RetryBudget
 from .schedules import Schedule, any_of, at, cron, every
 from .tick import Tick, current_tick
 from .version import VERSION as __version__
@@ -29,6 +33,14 @@ __all__ = [
     "cron",
     "every",
     "from_apscheduler",
+    # Retries
+    "BackoffRetries",
+    "RetryAfter",
+    "RetryBudget",
+    "constant",
+    "delays",
+    "exponential",
+    "linear",
     # In an actor
     "Tick",
     "current_tick",

@@ -137,7 +137,29 @@ def memory_store(broker: StubBroker, settings: Settings, now: Callable[[], int] 
         queue, data = call
         broker.queues[queue].put(data)
 
-    return MemoryStore(now, dispatch, history_size=settings.history_size)
+    def expect(call: Sequence[Any], number: int) -> None:
+        """A queue that messages are still to come to is not done: ``join()`` waits, as for Dramatiq's own retries."""
+        queue = broker.queues[call[0]]
+        if number < 0:
+            queue.task_done()
+            return
+        with queue.all_tasks_done:
+            queue.unfinished_tasks += number
+
+    store = MemoryStore(now, dispatch, expect=expect, history_size=settings.history_size)
+    _forget_with(broker, store)
+    return store
+
+
+def _forget_with(broker: Any, store: MemoryStore) -> None:
+    """Flushing a queue between two tests drops what waits for it too."""
+    flush = broker.flush
+
+    def flush_all_of(queue: str) -> None:
+        store.forget_retries(queue)
+        flush(queue)
+
+    broker.flush = flush_all_of
 
 
 def _is_redis_broker(broker: Broker) -> bool:

@@ -16,6 +16,7 @@ from .logs import get_logger
 from .making import TickMaker
 from .middleware.distcron import DistCron
 from .middleware.presence import about_process
+from .moving import Mover
 from .office import Office
 from .outbox import OutboxPublisher
 from .places import Places
@@ -79,6 +80,7 @@ class Beat:
         self.office = Office(self.backend.store, self.lease, self.specs, self._progress)
         self.scheduler = self._make_scheduler()
         self._keeper = Keeper(self.lease, self._progress, self._renewed)
+        self._mover = Mover(distcron.open_backend, self._clock)
         self._trouble = Trouble(self.backend.where, self._clock, self.logger)
         self._watcher = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
         self._wake = Wake()
@@ -149,6 +151,7 @@ class Beat:
         self._keeper.start()
         if self._outbox is not None:
             self._outbox.start(lambda: self.lease.trusted)
+        self._mover.start(lambda: self.lease.trusted)
 
     def stop(self) -> None:
         """Ends the loop after the batch it is at. Safe to call from a signal handler and from other threads."""
@@ -283,6 +286,7 @@ class Beat:
         self._left.set()
         self._keeper.stop()
         self._keeper.join()
+        self._mover.stop()
         if self._outbox is not None:
             self._outbox.stop()
         if self._started_at is None:

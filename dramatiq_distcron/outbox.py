@@ -73,6 +73,10 @@ class OutboxPublisher:
         """The message in the form of the outbox. Raises ``Vetoed`` if it cannot be encoded."""
         return _captured(message)
 
+    def capture_plainly(self, message: Message[Any]) -> Captured:
+        """The same: no hook runs before it is published."""
+        return _captured(message)
+
     def announce(self, captured: Captured) -> None:
         """Publishes a message that was committed. If that fails, it stays in the outbox for later."""
         if self._thread is not None:
@@ -81,6 +85,10 @@ class OutboxPublisher:
             self.behind = True
         else:
             self._publish(captured.message.message_id, captured.message)
+
+    def publish(self, message: Message[Any]) -> None:
+        """Puts a message into the broker, with its hooks. Raises what the broker raises."""
+        self._broker.enqueue(message)
 
     def end_call(self, verb: str, queue: str, options: Mapping[str, Any]) -> Sequence[Any]:
         """Nothing: the ack is the broker's own, after ours."""
@@ -241,6 +249,10 @@ class LeavingPublisher:
 
     def capture(self, message: Message[Any]) -> Captured:
         """The message in the form of the outbox. Raises ``Vetoed`` if it cannot be encoded."""
+        return _captured(message)
+
+    def capture_plainly(self, message: Message[Any]) -> Captured:
+        """The same: no hook runs before it is published."""
         return _captured(message)
 
     def announce(self, captured: Captured) -> None:

@@ -25,8 +25,18 @@ from dramatiq.middleware import Middleware, MiddlewareError
 from .arguments import decode_payload
 from .errors import ConflictError, DistCronError
 from .specs import Spec
+from .store.base import DATA
 
-__all__ = ["Captured", "Publisher", "RedisPublisher", "StubPublisher", "Vetoed", "schedule_message", "tick_id"]
+__all__ = [
+    "Captured",
+    "Publisher",
+    "RedisPublisher",
+    "StubPublisher",
+    "Vetoed",
+    "schedule_message",
+    "tick_id",
+    "waiting_form",
+]
 
 #: The namespace of our message ids (RFC 4122, version 5).
 _IDS = bytes.fromhex("6f2a4c0e4a3b5d0c9a571f3f0f2b7d11")
@@ -57,6 +67,8 @@ class Publisher(Protocol):
     def begin(self) -> None: ...
 
     def capture(self, message: Message[Any]) -> Captured: ...
+
+    def capture_plainly(self, message: Message[Any]) -> Captured: ...
 
     def announce(self, captured: Captured) -> None: ...
 
@@ -94,9 +106,19 @@ class _Capturing:
           ConflictError: the broker does not enqueue as we know it, so nothing could be caught.
         """
         captured = Captured(message, contextvars.copy_context())
+        # Some may have been added since, and adding makes a new list of them.
+        self._copy.middleware = self._broker.middleware
         captured.message = captured.context.run(self._caught, self._copy.enqueue, captured)
         if not captured.calls:
             raise self._enqueues_its_own_way()
+        return captured
+
+    def capture_plainly(self, message: Message[Any]) -> Captured:
+        """As :meth:`capture`, without any hook. Raises ``Vetoed`` if it cannot be encoded."""
+        captured = Captured(message)
+        plain = copy.copy(self._copy)
+        plain.middleware = []
+        captured.message = self._caught(plain.enqueue, captured)
         return captured
 
     def _caught(self, enqueue: Callable[[Message[Any]], Message[Any]], captured: Captured) -> Message[Any]:
@@ -341,6 +363,14 @@ class _CatchingQueue:
 
     def put(self, data: bytes) -> None:
         self.publisher.caught(self.name, data)
+
+
+def waiting_form(captured: Captured) -> tuple[bytes, list[Sequence[Any]]]:
+    """The encoded message, and the calls that put it into its queue with ``DATA`` in its place."""
+    if not captured.calls:
+        return captured.outbox, []
+    (data,) = {argument for call in captured.calls for argument in call if isinstance(argument, bytes)}
+    return data, [[DATA if argument is data else str(argument) for argument in call] for call in captured.calls]
 
 
 def _own(value: Any) -> Any:

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import dramatiq.broker
 from dramatiq.middleware import Middleware
 
+from ..api.retries import WaitingRetries
 from ..api.schedules import Schedules
 from ..api.status import Status, read_status
 from ..arguments import refuse_misfit
 from ..backends import Backend, open_backend
 from ..config import Settings
 from ..errors import ConfigurationError, ConflictError
+from ..moving import Mover
 from ..schedules import Schedule, ScheduleHost
 from ..specs import Spec, resolve
 from .presence import Presence
+from .retries import BackoffRetries, refuse_two, replace_retries
 from .settle import Settle, keep_last
 
 if TYPE_CHECKING:
@@ -62,8 +65,10 @@ class DistCron(Middleware, ScheduleHost):
         self._declared: dict[str, tuple[Actor[Any, Any], Schedule]] = {}
         self._broker: Broker | None = None
         self._backend: Backend | None = None
-        self.settle = Settle(self.open_backend)
+        self.settle = Settle(self.open_backend, lambda: self.mover)
         self.presence = Presence(self.settle.worker_id, self.open_backend)
+        #: Puts messages back when their retry is due.
+        self.mover = Mover(self.open_backend)
         _everywhere.add(self)
 
     @property
@@ -73,11 +78,22 @@ class DistCron(Middleware, ScheduleHost):
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
         """Middlewares may have been added since: the one that ends deliveries must be the last."""
         self._broker = broker
+        refuse_two(broker)
+        for middleware in broker.middleware:
+            if isinstance(middleware, BackoffRetries):
+                middleware.attach(self)
         # Of this process, and not of the one it was forked from.
         self.presence.holder = self.settle.worker_id = uuid.uuid4().hex
         if self.presence not in broker.middleware:
             broker.add_middleware(self.presence)
         keep_last(broker, self.settle)
+
+    def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
+        self.mover.start()
+
+    def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        """Not before: its last runs may be recorded for a retry at once."""
+        self.mover.stop()
 
     # -- taking schedules in --------------------------------------------------------------------------------
 
@@ -146,6 +162,11 @@ class DistCron(Middleware, ScheduleHost):
         return self._broker
 
     @property
+    def retries(self) -> WaitingRetries:
+        """The messages that wait for their retry."""
+        return WaitingRetries(self.open_backend)
+
+    @property
     def schedules(self) -> Schedules:
         """The stored schedules."""
         return Schedules(self.broker, self.settings, self.open_backend)
@@ -157,6 +178,7 @@ class DistCron(Middleware, ScheduleHost):
     def open_backend(self) -> Backend:
         """The store and the publisher of this broker. Raises ``ConflictError`` if it cannot be served."""
         if self._backend is None:
+            refuse_two(self.broker)
             self._backend = open_backend(self.broker, self.settings)
         return self._backend
 
@@ -168,6 +190,8 @@ class DistCron(Middleware, ScheduleHost):
 
 def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
     """Adds the middleware to ``broker``. Call it before the actors are declared.
+
+    Where the broker has Dramatiq's ``Retries``, :class:`BackoffRetries` takes its place, with its settings.
 
     Parameters:
       broker: the broker the actors are declared on.
@@ -181,6 +205,7 @@ def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
         raise ConflictError("This broker has a DistCron middleware already. Install it once.")
     distcron = DistCron(**options)
     distcron._broker = broker
+    replace_retries(broker, distcron)
     broker.add_middleware(distcron)
     broker.add_middleware(distcron.settle)
     return distcron

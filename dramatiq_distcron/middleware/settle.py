@@ -17,22 +17,27 @@ from ..durations import utc
 from ..errors import DistCronError, SettlePostponed, StoreUnavailable
 from ..logs import get_logger
 from ..places import Places
-from ..store.base import Ending, Refused, Started
+from ..publishing import waiting_form
+from ..store.base import Ending, Refused, Started, Waiting
 from ..store.redis import is_passing
 from ..tick import Tick, set_current_tick
+from .marks import Planned, attempt_of, marks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dramatiq import Broker, Message
     from dramatiq.broker import MessageProxy
 
     from ..backends import Backend
+    from ..moving import Mover
+    from ..publishing import Captured
 
 __all__ = ["Settle", "keep_last"]
 
 SUCCEEDED, RETRYING, DEAD, DROPPED = "succeeded", "retrying", "dead", "dropped"
-
+#: The reason of a message that died because its retry could not even be written down.
+NOT_RECORDED = "retry_not_recorded"
 
 #: When a delivery that found another worker at its run is tried again, in ms.
 _ASK_AGAIN_MS = 5000
@@ -47,15 +52,17 @@ class Settle(Middleware):
 
     Parameters:
       backend: opens the store and the publisher of the broker.
+      mover: is told when a retry is due.
     """
 
     #: A beat need not ask it about what it enqueues.
     listens_in_workers_only = True
 
-    def __init__(self, backend: Callable[[], Backend]) -> None:
+    def __init__(self, backend: Callable[[], Backend], mover: Callable[[], Mover]) -> None:
         self.logger = get_logger(__name__, type(self))
         self.worker_id = uuid.uuid4().hex
         self._backend = backend
+        self._mover = mover
         self._places: Places | None = None
         #: By thread: what was enqueued last, ``message``.
         self._enqueued = threading.local()
@@ -68,7 +75,7 @@ class Settle(Middleware):
         if tick is None:
             return
         self._enqueued.message = None
-        setattr(message, _ATTEMPT, _attempt_of(message))
+        marks_of(message).attempt = attempt_of(message)
         started = self._claim(message) if self._backend().by_outbox else self._start(message)
         set_current_tick(_tick(tick, message, started))
         expires = message.options.get("expires")
@@ -76,7 +83,7 @@ class Settle(Middleware):
             return
         late = started.now - started.enqueued_at - expires
         if late > 0:
-            _note(message, DROPPED, f"expired {late / 1000:g} s before a worker took it up")
+            marks_of(message).end = (DROPPED, f"expired {late / 1000:g} s before a worker took it up")
             raise _Skipped(f"The tick expired {late / 1000:g} s ago.")
 
     def _start(self, message: MessageProxy) -> Started | None:
@@ -99,31 +106,28 @@ class Settle(Middleware):
             return claimed
         if claimed.holder:
             # It may be a redelivery while the first worker is cut off from the broker and still at it: ask later.
-            setattr(message, _PUT_OFF, True)
+            marks_of(message).put_off = True
             raise _Skipped(f"Put off: {claimed.holder} is at it.")
-        setattr(message, _NOT_OURS, True)
+        marks_of(message).not_ours = True
         raise _Skipped("A copy of a message whose run is over or goes on elsewhere.")
 
     def _ask(self, message: MessageProxy) -> Started | Refused:
         claim = uuid.uuid4().hex
-        claimed = self._backend().store.claim_run(message.message_id, self.worker_id, _attempt_of(message), claim)
+        claimed = self._backend().store.claim_run(message.message_id, self.worker_id, attempt_of(message), claim)
         if isinstance(claimed, Started):
-            setattr(message, _CLAIM, claim)
+            marks_of(message).claim = claim
         return claimed
 
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         set_current_tick(None)
-        if exception is None:
-            _note(message, SUCCEEDED)
-        else:
-            _note(message, DEAD, _text(exception))
+        marks_of(message).end = (SUCCEEDED, "") if exception is None else (DEAD, _text(exception))
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         set_current_tick(None)
-        if not hasattr(message, _NOTE):
-            _note(message, DROPPED, "skipped by a middleware")
+        if marks_of(message).end is None:
+            marks_of(message).end = (DROPPED, "skipped by a middleware")
 
     def after_enqueue(self, broker: Broker, message: Message[Any], delay: int | None) -> None:
         """A copy of a tick's message: its retry, or its way out of the delay queue. The run goes on with it."""
@@ -133,30 +137,43 @@ class Settle(Middleware):
     # -- the end --------------------------------------------------------------------------------------------
 
     def before_ack(self, broker: Broker, message: MessageProxy) -> None:
-        """Ends the delivery, if it is one of a tick.
+        """Ends the delivery, if it is one of a tick or is to be retried.
 
         Raises:
           SettlePostponed: the store is away; the worker asks again.
         """
-        if "distcron" in message.options:
-            self._settle(broker, message, "ack")
+        self._settle(broker, message, "ack")
 
     def before_nack(self, broker: Broker, message: MessageProxy) -> None:
         """As ``before_ack``, for a message that is dead."""
-        if "distcron" in message.options:
-            self._settle(broker, message, "nack")
+        self._settle(broker, message, "nack")
 
     def _settle(self, broker: Broker, message: MessageProxy, verb: str) -> None:
         """Once for each delivery: an ack that fails is tried again, and the run may go on elsewhere meanwhile."""
-        if hasattr(message, _SETTLED):
+        marks = marks_of(message)
+        is_tick = "distcron" in message.options
+        if marks.settled or not (is_tick or marks.planned or marks.announce):
             return
-        if not self._backend().by_outbox or self._decides(broker, message):
-            self._enqueue_lost_retry(broker, message)
-            self._record(message, self._ending(message, verb))
+        if not (is_tick and self._backend().by_outbox) or self._decides(broker, message):
+            if is_tick:
+                self._enqueue_lost_retry(broker, message)
+            self._end(broker, message, verb)
         self._enqueued.message = None
-        setattr(message, _SETTLED, True)
+        marks.settled = True
 
-    def _record(self, message: MessageProxy, ending: Ending) -> None:
+    def _end(self, broker: Broker, message: MessageProxy, verb: str) -> None:
+        marks = marks_of(message)
+        try:
+            marks.ending = marks.ending or self._ending(broker, message, verb)
+            self._record(broker, message, marks.ending)
+        except SettlePostponed:
+            raise
+        except Exception:
+            # Dramatiq would swallow it and ack: a retry would be lost.
+            self.logger.exception("How message %s ended could not be recorded.", message.message_id)
+            self._save(broker, message)
+
+    def _record(self, broker: Broker, message: MessageProxy, ending: Ending) -> None:
         try:
             answer = self._backend().store.settle(ending)
         except StoreUnavailable as error:
@@ -168,15 +185,37 @@ class Settle(Middleware):
         if answer.startswith("failed"):
             # The record is not worth the message: the plain ack goes on, and the run is swept later.
             self.logger.error("How message %s ended could not be recorded: %s", message.message_id, answer)
+            self._save(broker, message)
+        elif answer != "lost":
+            self._tell(message, ending)
+
+    def _tell(self, message: MessageProxy, ending: Ending) -> None:
+        """What was recorded is in force."""
+        if ending.waiting is not None:
+            self._mover().expect(ending.waiting.delay)
+        for captured in marks_of(message).captured:
+            self._backend().publisher.announce(captured)
+
+    def _save(self, broker: Broker, message: MessageProxy) -> None:
+        """What could not be recorded with the ack goes before it: rather twice than not at all."""
+        marks = marks_of(message)
+        try:
+            if marks.planned is not None:
+                broker.enqueue(message.copy(), delay=marks.planned.delay)
+            if marks.announce is not None:
+                broker.enqueue(marks.announce)
+        except Exception as error:
+            raise _postponed(message, error) from error
 
     def _decides(self, broker: Broker, message: MessageProxy) -> bool:
         """Whether this delivery decides over the run: a copy does not, nor one on its way out of the delay queue."""
-        if hasattr(message, _PUT_OFF):
+        marks = marks_of(message)
+        if marks.put_off:
             self._enqueue_later(broker, message)
             return False
-        ended = message.failed or hasattr(message, _NOTE)
-        if hasattr(message, _CLAIM) or hasattr(message, _NOT_OURS) or not ended:
-            return hasattr(message, _CLAIM)
+        ended = message.failed or marks.end is not None
+        if marks.claim or marks.not_ours or not ended:
+            return bool(marks.claim)
         # It ended before it began: too old, its actor is unknown, another middleware did not want it.
         try:
             return isinstance(self._ask(message), Started)
@@ -188,8 +227,9 @@ class Settle(Middleware):
 
     def _enqueue_lost_retry(self, broker: Broker, message: MessageProxy) -> None:
         """The retry that could not be enqueued, because the broker was away: Dramatiq logs that, and acks."""
-        counted = _attempt_of(message) > getattr(message, _ATTEMPT, _attempt_of(message))
-        if counted and not message.failed and self._copy_of(message) is None:
+        marks = marks_of(message)
+        counted = marks.attempt is not None and attempt_of(message) > marks.attempt
+        if counted and not message.failed and marks.planned is None and self._copy_of(message) is None:
             self._enqueue_later(broker, message)
 
     def _enqueue_later(self, broker: Broker, message: MessageProxy) -> None:
@@ -202,19 +242,81 @@ class Settle(Middleware):
         copy: Message[Any] | None = getattr(self._enqueued, "message", None)
         return copy if copy is not None and copy.message_id == message.message_id else None
 
-    def _ending(self, message: MessageProxy, verb: str) -> Ending:
-        call = self._backend().publisher.end_call(verb, message.queue_name, message.options)
-        claim = getattr(message, _CLAIM, "")
+    def _ending(self, broker: Broker, message: MessageProxy, verb: str) -> Ending:
+        marks = marks_of(message)
+        if marks.planned is not None and verb == "ack":
+            return self._going_back(broker, message, marks.planned)
+        call = self._end_call(message, verb)
         copy = self._copy_of(message)
         if copy is not None and verb == "ack":
-            state = RETRYING if hasattr(message, _NOTE) else ""
+            state = RETRYING if marks.end is not None else ""
             redis_id = copy.options.get("redis_message_id", "")
-            place, attempt = self._place(copy.queue_name), _attempt_of(copy)
-            return Ending(message.message_id, state, "", True, place, redis_id, attempt, call, claim)
-        state, error = getattr(message, _NOTE, (SUCCEEDED, ""))
+            place, attempt = self._place(copy.queue_name), attempt_of(copy)
+            return Ending(message.message_id, state, "", True, place, redis_id, attempt, call, marks.claim)
+        state, error = marks.end or (SUCCEEDED, "")
         if verb == "nack":
             state, error = DEAD, error or _text(message._exception)
-        return Ending(message.message_id, state, error, call=call, claim=claim)
+        calls = self._announcing(broker, message)
+        return Ending(message.message_id, state, error, call=call, claim=marks.claim, calls=calls)
+
+    def _end_call(self, message: MessageProxy, verb: str) -> Sequence[Any]:
+        return self._backend().publisher.end_call(verb, message.queue_name, message.options)
+
+    def _going_back(self, broker: Broker, message: MessageProxy, planned: Planned) -> Ending:
+        """The retry, as it is to lie among those that wait."""
+        marks = marks_of(message)
+        captured = self._captured(message.copy())
+        if captured is None:
+            # Nobody could ever run it again as it is now: it is dead, and not gone.
+            marks.reason = NOT_RECORDED
+            error = f"{NOT_RECORDED}: its retry cannot be made"
+            return Ending(message.message_id, DEAD, error, call=self._end_call(message, "nack"), claim=marks.claim)
+        call = self._end_call(message, "ack")
+        data, calls = waiting_form(captured)
+        key = captured.message.options.get("redis_message_id") or f"{message.message_id}.{attempt_of(message)}"
+        waiting: Waiting | None = Waiting(key, planned.delay, planned.about, data, calls)
+        at_once = planned.delay <= 0 and bool(calls) and "budget" not in planned.about
+        if not self._backend().by_outbox:
+            marks.captured.append(captured)
+        return Ending(
+            message.message_id,
+            RETRYING,
+            goes_on=True,
+            place=self._place(message.queue_name),
+            redis_id=key,
+            attempt=attempt_of(message),
+            call=call,
+            claim=marks.claim,
+            waiting=None if at_once else waiting,
+            calls=captured.calls if at_once else (),
+        )
+
+    def _captured(self, message: Message[Any]) -> Captured | None:
+        """The message on its way, with its hooks, or without them if one refuses it: a retry is nothing new."""
+        publisher = self._backend().publisher
+        for capture in (publisher.capture, publisher.capture_plainly):
+            try:
+                return capture(message)
+            except DistCronError as error:
+                self.logger.error("The retry of message %s could not be made: %s", message.message_id, error)
+        return None
+
+    def _announcing(self, broker: Broker, message: MessageProxy) -> Sequence[Sequence[Any]]:
+        """The calls that tell an actor of the end; on other brokers it is told before."""
+        marks = marks_of(message)
+        if marks.announce is None:
+            return ()
+        if self._backend().by_outbox:
+            try:
+                broker.enqueue(marks.announce)
+            except Exception as error:
+                raise _postponed(message, error) from error
+            return ()
+        captured = self._captured(marks.announce)
+        if captured is None:
+            return ()
+        marks.captured.append(captured)
+        return captured.calls
 
     def _place(self, queue: str) -> str:
         if self._places is None:
@@ -230,23 +332,8 @@ def keep_last(broker: Broker, settle: Settle) -> None:
     broker.middleware = [*others, settle]
 
 
-#: Attributes of a delivered message: how its run went; which attempt it is; the claim it runs on; that it is a copy;
-#: that it is to come again later; that its end is recorded.
-_NOTE, _ATTEMPT, _CLAIM = "_distcron_end", "_distcron_attempt", "_distcron_claim"
-_NOT_OURS, _PUT_OFF, _SETTLED = "_distcron_not_ours", "_distcron_put_off", "_distcron_settled"
-
-
-def _attempt_of(message: Message[Any] | MessageProxy) -> int:
-    retries = message.options.get("retries", 0)
-    return retries if isinstance(retries, int) else 0
-
-
 def _postponed(message: MessageProxy, why: object) -> SettlePostponed:
     return SettlePostponed(f"The end of message {message.message_id} could not be recorded: {why}")
-
-
-def _note(message: MessageProxy, state: str, error: str = "") -> None:
-    setattr(message, _NOTE, (state, error))
 
 
 def _text(error: BaseException | None) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from ..retry_budget import RetryBudget
 
 __all__ = [
     "ANY_RUN",
@@ -23,15 +26,19 @@ __all__ = [
     "Ending",
     "Fire",
     "Guard",
+    "DATA",
     "Held",
     "History",
     "Instance",
+    "Moved",
     "Record",
     "Refused",
     "Renewed",
     "Started",
     "Store",
     "Stored",
+    "Waiting",
+    "WaitingRow",
 ]
 
 #: The cursor of a schedule that has no further fire time: after every date, and exact as a float. Such a
@@ -41,6 +48,8 @@ NEVER: Final = 9_000_000_000_000_000
 REMEMBERED: Final = 60_000
 #: The outstanding run does not matter to this tick (overlap ``allow``).
 ANY_RUN: Final = "*"
+#: In a call, the place of the encoded message.
+DATA: Final = 1
 #: The tick was decided on the fact that no run is outstanding.
 NO_RUN: Final = ""
 
@@ -179,11 +188,52 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that is to come back to its queue in ``delay`` ms.
+
+    ``key`` is its own, ``data`` the encoded message. ``calls`` put it into its queue, with ``DATA`` where the message
+    goes; without, it is published by whoever takes it. ``about`` is what can be told of it without decoding it, and
+    with ``budget`` (name, floor, burst) it takes a token of that budget.
+    """
+
+    key: str
+    delay: int
+    about: Mapping[str, Any]
+    data: bytes
+    calls: Sequence[Sequence[Any]] = ()
+
+
+class WaitingRow(NamedTuple):
+    """A message that waits for its retry: when it is due in UTC ms (0: at once, by hand), and what is known of it."""
+
+    key: str
+    due: int
+    about: Mapping[str, Any]
+    data: bytes
+
+
+class Moved(NamedTuple):
+    """What a look at the waiting messages came to: the store's clock in ms, how many went back to their queues.
+
+    ``put_off``: their budget is spent. ``failed``: why some could not be moved. ``taken``: those that the caller must
+    publish. ``next_due``: when the next is due in ms.
+    """
+
+    now: int
+    moved: int = 0
+    put_off: int = 0
+    failed: str = ""
+    next_due: int | None = None
+    taken: Sequence[tuple[str, bytes]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
-    """What becomes of a tick's run when a delivery of its message ends.
+    """What becomes of a message, and of a tick's run, when a delivery of it ends.
 
     ``goes_on``: with a message of ``place`` and ``redis_id`` (a retry), else it is over. ``call`` acks the delivered
     message; without, that is somebody else's work. With ``claim``, nothing is done unless that delivery has the run.
+    ``waiting`` is its retry, and ``calls`` put further messages into the broker, in the same step.
     """
 
     message_id: str
@@ -195,6 +245,8 @@ class Ending:
     attempt: int = 0
     call: Sequence[Any] = ()
     claim: str = ""
+    waiting: Waiting | None = None
+    calls: Sequence[Sequence[Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +307,28 @@ class Store(Protocol):
     def sweep_runs(self, guard: Guard, cursor: str, count: int) -> tuple[str, int] | None: ...
 
     def outstanding(self, name: str) -> str: ...
+
+    # Messages that wait for their retry.
+    def move_retries(self, limit: int, *, hold: int | None = None) -> Moved: ...
+
+    def retries(self, limit: int, offset: int = 0) -> list[WaitingRow]: ...
+
+    def retry(self, key: str) -> WaitingRow | None: ...
+
+    def hurry_retry(self, key: str) -> bool: ...
+
+    def drop_retry(self, key: str, *, cancelled: bool = False) -> bool: ...
+
+    def count_retries(self) -> int: ...
+
+    def earn(self, earnings: Sequence[tuple[RetryBudget, int]]) -> None: ...
+
+    def budgets(self) -> dict[str, Mapping[str, float]]: ...
+
+    # Deliveries of messages whose actor counts them.
+    def count_delivery(self, key: str) -> int: ...
+
+    def forget_delivery(self, key: str) -> None: ...
 
     # Messages that are committed and not yet in their broker.
     def outbox(self, limit: int, skip: Container[str] = ()) -> list[tuple[str, bytes]]: ...

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base import Guard, Record
+from ...retry_budget import Bucket
+from ..base import Guard, Record, Waiting
 
 __all__ = ["Verbs", "record_fields"]
 
@@ -30,6 +31,9 @@ class State:
     outstanding: dict[str, str] = field(default_factory=dict)
     runs: dict[str, dict[str, str]] = field(default_factory=dict)
     outbox: dict[str, bytes] = field(default_factory=dict)
+    retries: dict[str, tuple[int, Waiting]] = field(default_factory=dict)
+    budgets: dict[str, Bucket] = field(default_factory=dict)
+    deliveries: dict[str, int] = field(default_factory=dict)
     notices: list[tuple[int, str]] = field(default_factory=list)
     #: When each was heard of last, and what it told of itself, if it did yet.
     instances: dict[str, tuple[int, Mapping[str, Any] | None]] = field(default_factory=dict)
@@ -44,6 +48,7 @@ class Verbs:
         messages it took from the worker that acks.
       is_there: whether a message (place, id) is in the broker; without, every one is.
       length: how many messages wait on a queue.
+      expect: told of a call that will be carried out later (1), or that was or will never be (-1).
       history_size: how many records the history keeps.
     """
 
@@ -56,12 +61,14 @@ class Verbs:
         *,
         is_there: Callable[[str, str], bool] = lambda place, redis_id: True,
         length: Callable[[str], int] = lambda queue: 0,
+        expect: Callable[[Sequence[Any], int], None] = lambda call, number: None,
         history_size: int = 10_000,
     ) -> None:
         self._now = now
         self._dispatch = dispatch
         self._is_there = is_there
         self._length = length
+        self._expect = expect
         self._state = State()
         self._ticks: deque[dict[str, str]] = deque(maxlen=history_size)
         self._appended = 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from ..base import REMEMBERED, Ending, Guard, Refused, Started
-from .base import Verbs
+from .retries import RetryVerbs
 
 __all__ = ["RunVerbs"]
 
 
-class RunVerbs(Verbs):
+class RunVerbs(RetryVerbs):
     """The runs of ticks, from being taken up to their end."""
 
     def start_run(self, message_id: str, worker: str) -> Started | None:
@@ -48,13 +48,16 @@ class RunVerbs(Verbs):
             run = self._state.runs.get(ending.message_id)
             if run is not None and ending.claim not in ("", run.get("claim", "")):
                 return "lost"
-            if ending.call:
-                try:
-                    taken = self._dispatch(ending.call) if self._dispatch else 0
-                except Exception as error:
-                    return f"failed {error}"
-                if not taken:
+            try:
+                # The ack first: what another worker has by now must not be recorded by this one.
+                if ending.call and not (self._dispatch and self._dispatch(ending.call)):
                     return "lost"
+                for call in ending.calls:
+                    self._carry_out(call, b"")
+            except Exception as error:
+                return f"failed {error}"
+            if ending.waiting is not None:
+                self._put_waiting(ending.waiting)
             if run is None:
                 return "acked"
             if ending.goes_on:
@@ -74,23 +77,8 @@ class RunVerbs(Verbs):
         with self._woken:
             self._state.outbox.pop(message_id, None)
 
-    def _end_run(self, message_id: str, run: Mapping[str, str], state: str, error: str) -> None:
-        del self._state.runs[message_id]
-        self._appended += 1
-        self._ticks.append(
-            {
-                "run": message_id,
-                "schedule": run["schedule"],
-                "fire_time": run["fire_time"],
-                "state": state,
-                "started_at": run.get("started_at", ""),
-                "finished_at": str(self._now()),
-                "error": error,
-            }
-        )
-        if self._state.outstanding.get(run["schedule"]) == message_id:
-            del self._state.outstanding[run["schedule"]]
-            self._wake()
+    def _is_anywhere(self, run: Mapping[str, str]) -> bool:
+        return run["rid"] in self._state.retries or self._is_there(run["place"], run["rid"])
 
     def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
         """Ends a run that is not there any more.
@@ -106,7 +94,7 @@ class RunVerbs(Verbs):
                     return "over"
                 del self._state.outstanding[name]
                 return "dropped"
-            if not self._is_there(run["place"], run["rid"]):
+            if not self._is_anywhere(run):
                 self._end_run(message_id, run, "dropped", "its message is gone")
                 return "dropped"
             if longest is not None and self._now() - int(run["at"]) > longest:
@@ -119,7 +107,7 @@ class RunVerbs(Verbs):
         with self._woken:
             if not self._admits(guard):
                 return None
-            gone = [(i, run) for i, run in self._state.runs.items() if not self._is_there(run["place"], run["rid"])]
+            gone = [(i, run) for i, run in self._state.runs.items() if not self._is_anywhere(run)]
             for message_id, run in gone:
                 self._end_run(message_id, run, "dropped", "its message is gone")
             return "0", len(gone)

@@ -23,6 +23,7 @@ class MemoryStore(LeaseVerbs, TickVerbs, RunVerbs, ScheduleVerbs):
         messages it took from the worker that acks.
       is_there: whether a message (place, id) is in the broker; without, every one is.
       length: how many messages wait on a queue.
+      expect: told of a call that will be carried out later (1), or that was or will never be (-1).
       history_size: how many records the history keeps.
     """
 

@@ -29,6 +29,10 @@ class Keys:
         self.runs = self.prefix + "runs"
         self.outstanding = self.prefix + "outstanding"
         self.outbox = self.prefix + "outbox"
+        self.retries = self.prefix + "retries"
+        self.retries_data = self.prefix + "retries.msgs"
+        self.budgets = self.prefix + "budgets"
+        self.deliveries = self.prefix + "deliveries:"
         self.instances = self.prefix + "instances"
         self.instances_data = self.prefix + "instances.data"
         self.notices = self.prefix + "notices"
@@ -50,12 +54,14 @@ class Keys:
             self.runs,
             self.outstanding,
             self.outbox,
+            self.retries_data,
+            self.budgets,
             self.instances_data,
         )
         return {
             **dict.fromkeys(strings, "string"),
             **dict.fromkeys(hashes, "hash"),
-            **dict.fromkeys((self.due, self.instances), "zset"),
+            **dict.fromkeys((self.due, self.retries, self.instances), "zset"),
             **dict.fromkeys((self.ticks, self.wake, self.notices), "stream"),
         }
 
@@ -66,6 +72,7 @@ class Keys:
             ("script", "load", "return 1"),
             ("type", self.lease),
             ("xread", "streams", self.wake, "0"),
+            ("incr", self.deliveries + "x"),
         ]
         for key, kind in self.types().items():
             commands += [(command, key, *rest) for command, *rest in _COMMANDS[kind]]

@@ -1,6 +1,6 @@
 -- Asks whether a run that holds its schedule up is still there, and ends it if it is not: its queue was flushed, its
 -- message lost, or nothing was heard of it for too long.
--- KEYS: lease, runs, outstanding, ticks, wake
+-- KEYS: lease, runs, outstanding, ticks, wake, retries.msgs
 -- ARGV: holder, schedule, message id, longest age in ms or '', history cap
 -- Returns {'lost'} (the lease), {'there'}, {'over'} (it ended meanwhile), {'dropped'} or {'failed ...'}.
 if redis.call('get', KEYS[1]) ~= ARGV[1] then
@@ -14,7 +14,7 @@ local now = now_ms()
 local function drop()
   if text then
     local run = cjson.decode(text)
-    local why = is_there(run) and 'overlap_timeout' or 'its message is gone'
+    local why = is_there(run, KEYS[6]) and 'overlap_timeout' or 'its message is gone'
     end_run(keys, cap, message_id, run, 'dropped', why, now)
   elseif redis.call('hget', keys.outstanding, schedule) == message_id then
     drop_field(keys.outstanding, schedule)
@@ -24,7 +24,7 @@ end
 if text then
   local run = cjson.decode(text)
   local too_old = longest ~= '' and now - run.at > tonumber(longest)
-  if is_there(run) and not too_old then
+  if is_there(run, KEYS[6]) and not too_old then
     return {'there'}
   end
 elseif redis.call('hget', keys.outstanding, schedule) ~= message_id then

@@ -15,9 +15,10 @@ local function end_run(keys, cap, message_id, run, state, err, now)
   return true
 end
 
--- The message lies in the hash of its queue from its enqueue until it is acked, wherever it is meanwhile.
-local function is_there(run)
-  if run.place == '' then
+-- The message lies in the hash of its queue from its enqueue until it is acked, wherever it is meanwhile, or among those
+-- that wait for their retry, which are `waiting`.
+local function is_there(run, waiting)
+  if run.place == '' or redis.pcall('hexists', waiting, run.rid) == 1 then
     return true
   end
   local reply = redis.pcall('hexists', run.place, run.rid)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from typing import Any
 
 from ..base import REMEMBERED, Ending, Guard, Refused, Started
 from .replies import raw, text
+from .retries import waiting_text
 from .verbs import Verbs
 
 __all__ = ["RunVerbs"]
@@ -46,15 +48,9 @@ class RunVerbs(Verbs):
         ``failed ...``; in the last two nothing was changed.
         """
         k = self.keys
-        verdict = "goes on" if ending.goes_on else "over"
-        given = [
-            ending.message_id, verdict, ending.state, ending.error, str(self._history_size), ending.place,
-            ending.redis_id, str(ending.attempt), ending.claim,
-        ]  # fmt: skip
+        keys = [k.namespace, k.runs, k.outstanding, k.ticks, k.wake, k.retries, k.retries_data]
         with self._errors():
-            reply = self._scripts.settle(
-                keys=[k.namespace, k.runs, k.outstanding, k.ticks, k.wake], args=[json.dumps(given), *ending.call]
-            )
+            reply = self._scripts.settle(keys=keys, args=_settle_args(ending, self._history_size))
         return text(reply[0])
 
     def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
@@ -65,7 +61,7 @@ class RunVerbs(Verbs):
         k = self.keys
         with self._errors():
             reply = self._scripts.probe_run(
-                keys=[k.lease, k.runs, k.outstanding, k.ticks, k.wake],
+                keys=[k.lease, k.runs, k.outstanding, k.ticks, k.wake, k.retries_data],
                 args=[guard.holder, raw(name), message_id, "" if longest is None else longest, self._history_size],
             )
         answer = text(reply[0])
@@ -76,7 +72,7 @@ class RunVerbs(Verbs):
         k = self.keys
         with self._errors():
             reply = self._scripts.sweep_runs(
-                keys=[k.lease, k.runs, k.outstanding, k.ticks, k.wake],
+                keys=[k.lease, k.runs, k.outstanding, k.ticks, k.wake, k.retries_data],
                 args=[guard.holder, cursor, count, self._history_size],
             )
         return None if text(reply[0]) == "lost" else (text(reply[0]), int(reply[1]))
@@ -103,3 +99,39 @@ class RunVerbs(Verbs):
         """The message is in its broker."""
         with self._errors():
             self._client.hdel(self.keys.outbox, message_id)
+
+
+def _settle_args(ending: Ending, history_size: int) -> list[Any]:
+    """One JSON text, and after it what is no text: the encoded messages, which it names by their index."""
+    blobs: list[Any] = []
+
+    def call(arguments: Sequence[Any]) -> list[Any]:
+        """As in ``fire``: what is bytes goes into an ARGV of its own, after the first."""
+        packed: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, bytes):
+                blobs.append(argument)
+                packed.append(len(blobs) + 1)
+            else:
+                packed.append(str(argument))
+        return packed
+
+    waiting = ending.waiting
+    given: dict[str, Any] = {
+        "message_id": ending.message_id,
+        "verdict": "goes on" if ending.goes_on else "over",
+        "state": ending.state,
+        "error": ending.error,
+        "cap": str(history_size),
+        "place": ending.place,
+        "rid": ending.redis_id,
+        "attempt": str(ending.attempt),
+        "claim": ending.claim,
+        "calls": [call(arguments) for arguments in ending.calls],
+        "ack": [str(argument) for argument in ending.call],
+    }
+    if waiting is not None:
+        given["retry"], given["delay"] = waiting.key, waiting.delay
+        blobs.append(waiting_text(waiting))
+        given["waiting"] = len(blobs) + 1
+    return [json.dumps(given), *blobs]

@@ -23,12 +23,17 @@ _PARTS = {
     "start_run": (),
     "claim_run": (),
     "edit": ("journal", "history"),
+    "earn": ("budgets",),
+    "take_retries": ("budgets",),
+    "drop_retry": ("journal", "runs"),
+    "count_delivery": (),
     "probe_run": ("journal", "runs"),
     "sweep_runs": ("journal", "runs"),
 }
 _EMBEDDING = {
     "fire": ("journal", "history"),
     "settle": ("journal", "runs"),
+    "move_retries": ("journal", "budgets"),
     "dry_run": (),
 }
 
@@ -62,6 +67,11 @@ class Scripts:
     sweep_runs: Script
     fire: Script
     settle: Script
+    earn: Script
+    move_retries: Script
+    take_retries: Script
+    drop_retry: Script
+    count_delivery: Script
     dry_run: Script
 
     def __init__(self, client: redis.Redis, dispatch: str = "") -> None:

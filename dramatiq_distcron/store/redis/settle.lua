@@ -1,42 +1,66 @@
--- The end of a delivery: what becomes of the tick's run is recorded, and the message is acked by Dramatiq's script, or
--- neither. The record is kept only if the ack took the message from this very worker: one that lost it (taken for
--- dead, or this script sent twice) records nothing.
--- KEYS: namespace, runs, outstanding, ticks, wake
--- ARGV[1]: JSON [message id, verdict, state, error, history cap, place, id in Redis, attempt, claim]; the verdict is
---          'over' (the run ends with `state`) or 'goes on' (as `state`, with a message of that place, id and attempt).
---          With a claim, only the delivery that made it last decides over the run; another one records nothing.
--- ARGV[2...]: arguments of Dramatiq's script; none where the ack is somebody else's
+-- The end of a delivery: what becomes of the message and of its tick's run is recorded, and the message is acked by
+-- Dramatiq's script, or nothing of it. The record is kept only if the ack took the message from this very worker: one
+-- that lost it (taken for dead, or this script sent twice) records nothing.
+-- KEYS: namespace, runs, outstanding, ticks, wake, retries, retries.msgs
+-- ARGV[1]: JSON with message_id, verdict, state, error, cap (of the history), place, rid, attempt, claim, ack, calls
+--          and, if there is a retry, retry (its key), delay (ms) and waiting (index of the ARGV with what is stored).
+--          The verdict is 'over' (the run ends with `state`) or 'goes on' (as `state`, with a message of that place, id
+--          and attempt). With a claim, only the delivery that made it last decides over the run; another one records
+--          nothing. `ack` is given to Dramatiq's script last, and is empty where the ack is somebody else's. `calls`
+--          put further messages into queues; a number in one is the index of an ARGV.
 -- Returns {'settled'}, {'acked'} (no run of that message is known), {'lost'} or {'failed ...'}.
 local keys = {runs = KEYS[2], outstanding = KEYS[3], ticks = KEYS[4]}
-local message_id, verdict, state, err, cap, place, rid, attempt, claim = unpack(cjson.decode(ARGV[1]))
-local text = redis.call('hget', keys.runs, message_id)
+local given = cjson.decode(ARGV[1])
+local text = redis.call('hget', keys.runs, given.message_id)
 local waited_for = false
-local call = {unpack(ARGV, 2)}
+local now = now_ms()
 
 local LOST = 'not ours any more'
 
+local function settle_run()
+  local run = cjson.decode(text)
+  if given.claim ~= '' and run.claim ~= given.claim then
+    error(LOST, 0)
+  end
+  if given.verdict == 'over' then
+    waited_for = end_run(keys, given.cap, given.message_id, run, given.state, given.error, now)
+    return
+  end
+  if given.state ~= '' then
+    run.state = given.state
+  end
+  run.place, run.rid, run.attempt, run.claim = given.place, given.rid, given.attempt, ''
+  put_field(keys.runs, given.message_id, cjson.encode(run))
+end
+
+local function dispatch_all()
+  for _, call in ipairs(given.calls) do
+    for i = 1, #call do
+      if type(call[i]) == 'number' then
+        call[i] = ARGV[call[i]]
+      end
+    end
+    dispatch({KEYS[1]}, call, spy)
+  end
+  if #given.ack == 0 then
+    return
+  end
+  removed = 0
+  dispatch({KEYS[1]}, given.ack, spy)
+  if removed == 0 then
+    error(LOST, 0)
+  end
+end
+
 local function settle()
   if text then
-    local run = cjson.decode(text)
-    if claim ~= '' and run.claim ~= claim then
-      error(LOST, 0)
-    end
-    if verdict == 'over' then
-      waited_for = end_run(keys, cap, message_id, run, state, err, now_ms())
-    else
-      if state ~= '' then
-        run.state = state
-      end
-      run.place, run.rid, run.attempt, run.claim = place, rid, attempt, ''
-      put_field(keys.runs, message_id, cjson.encode(run))
-    end
+    settle_run()
   end
-  if #call > 0 then
-    dispatch({KEYS[1]}, call, spy)
-    if removed == 0 then
-      error(LOST, 0)
-    end
+  if given.retry then
+    put_score(KEYS[6], given.retry, string.format('%.0f', now + given.delay))
+    put_field(KEYS[7], given.retry, ARGV[given.waiting])
   end
+  dispatch_all()
 end
 
 local failure = atomically(settle)

@@ -1,6 +1,6 @@
 -- Ends runs whose message is gone, a few at a time: their queue was flushed, or a worker without our middleware acked
 -- them.
--- KEYS: lease, runs, outstanding, ticks, wake
+-- KEYS: lease, runs, outstanding, ticks, wake, retries.msgs
 -- ARGV: holder, cursor, how many to look at, history cap
 -- Returns {'lost'} (the lease) or {next cursor, how many were ended}.
 if redis.call('get', KEYS[1]) ~= ARGV[1] then
@@ -12,7 +12,7 @@ local now = now_ms()
 local ended = 0
 for i = 1, #found[2], 2 do
   local ok, run = pcall(cjson.decode, found[2][i + 1])
-  if ok and not is_there(run) then
+  if ok and not is_there(run, KEYS[6]) then
     local failure = atomically(end_run, keys, ARGV[4], found[2][i], run, 'dropped', 'its message is gone', now)
     if not failure then
       ended = ended + 1

@@ -1,0 +1,71 @@
+"""A shared allowance of retries: while a dependency is sick, retries are put off instead of adding to its load.
+
+The idea is that of Finagle's retry budgets and of Marc Brooker, "Fixing retries with token buckets and circuit
+breakers", 2022: successes earn retries, and a floor lets some through at any rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .errors import ConfigurationError
+
+__all__ = ["Bucket", "RetryBudget"]
+
+#: The longest name, in characters: it is part of what is stored with each message that waits.
+_LONGEST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RetryBudget:
+    """A token bucket in Redis that the retries of one or more actors share.
+
+    A retry that goes back to its queue takes a token; if there is none, it is put off, never dropped. Those of
+    ``RateLimitExceeded`` take none.
+
+    Parameters:
+      name: which bucket: actors that use one dependency name one budget; without, the actor's name is taken.
+      ratio: how much of a token each success earns (default 0.1: at most a tenth of the successes is retried).
+      floor: tokens that come each second whatever happens (default 0.1), so that a dead dependency is tried again.
+      burst: how many tokens the bucket holds at most, and at the beginning (default 10).
+
+    Raises:
+      ConfigurationError: a number is out of its range.
+    """
+
+    name: str | None = None
+    ratio: float = field(default=0.1, kw_only=True)
+    floor: float = field(default=0.1, kw_only=True)
+    burst: float = field(default=10, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.name is not None and (not isinstance(self.name, str) or not 0 < len(self.name) <= _LONGEST):
+            raise ConfigurationError(f"The name of a RetryBudget must be a short text, not {self.name!r}.")
+        for what, least, most in (("ratio", 0, 10), ("floor", 0.001, 1_000_000), ("burst", 1, 1_000_000)):
+            value = getattr(self, what)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+                raise ConfigurationError(f"RetryBudget({what}=...) must be from {least} to {most}, not {value!r}.")
+
+
+@dataclass(slots=True)
+class Bucket:
+    """How a budget stands, in memory: as the scripts of the store on Redis keep it."""
+
+    tokens: float
+    at: int
+    taken: int = 0
+    put_off: int = 0
+
+    def fill(self, floor: float, burst: float, now: int) -> None:
+        """Adds what came since it was looked at last; ``now`` in ms. A clock that stepped back earns nothing."""
+        self.tokens = min(burst, self.tokens + max(0, now - self.at) / 1000 * floor)
+        self.at = now
+
+    def take(self) -> bool:
+        """Takes a token, if there is one."""
+        if self.tokens < 1:
+            self.put_off += 1
+            return False
+        self.tokens -= 1
+        self.taken += 1
+        return True

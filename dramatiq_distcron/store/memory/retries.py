@@ -1,0 +1,173 @@
+"""Messages that wait for their retry, their budgets, and counted deliveries, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...retry_budget import Bucket
+from ..base import DATA, Moved, Waiting, WaitingRow
+from .base import Verbs
+
+if TYPE_CHECKING:
+    from ...retry_budget import RetryBudget
+
+__all__ = ["RetryVerbs"]
+
+
+class RetryVerbs(Verbs):
+    """The waiting messages, as the store on Redis keeps them."""
+
+    def move_retries(self, limit: int, *, hold: int | None = None) -> Moved:
+        """Puts up to ``limit`` messages that are due back into their queues; with ``hold`` the caller takes them."""
+        with self._woken:
+            now = self._now()
+            moved = put_off = 0
+            failed = ""
+            taken: list[tuple[str, bytes]] = []
+            for key, due, waiting in self._due(now)[:limit]:
+                if due and not self._has_token(waiting, now):
+                    put_off += 1
+                    # As on Redis: they ask again after a while, and not all at the same time.
+                    self._state.retries[key] = (now + 1000 + (put_off * 37) % 4000, waiting)
+                elif hold is not None:
+                    self._state.retries[key] = (now + hold, waiting)
+                    taken.append((key, waiting.data))
+                    moved += 1
+                else:
+                    why = self._move(key, waiting)
+                    moved, failed = moved + (not why), why or failed
+            return Moved(now, moved, put_off, failed, self._next_due(), taken)
+
+    def _due(self, now: int) -> list[tuple[str, int, Waiting]]:
+        found = ((due, key, waiting) for key, (due, waiting) in self._state.retries.items() if due <= now)
+        return [(key, due, waiting) for due, key, waiting in sorted(found, key=lambda one: one[:2])]
+
+    def _move(self, key: str, waiting: Waiting) -> str:
+        try:
+            for call in waiting.calls:
+                self._carry_out(call, waiting.data)
+        except Exception as error:
+            self._state.retries[key] = (self._now() + 5000, waiting)
+            return str(error)
+        self._take_out(key)
+        return ""
+
+    def _carry_out(self, call: Sequence[Any], data: bytes) -> None:
+        if self._dispatch is None:
+            raise RuntimeError("there is no broker to dispatch to")
+        self._dispatch([data if argument is DATA else argument for argument in call])
+
+    def _put_waiting(self, waiting: Waiting) -> None:
+        if waiting.key not in self._state.retries:
+            for call in waiting.calls:
+                self._expect(call, 1)
+        self._state.retries[waiting.key] = (self._now() + waiting.delay, waiting)
+
+    def _take_out(self, key: str) -> Waiting:
+        _, waiting = self._state.retries.pop(key)
+        for call in waiting.calls:
+            self._expect(call, -1)
+        return waiting
+
+    def _next_due(self) -> int | None:
+        return min((due for due, _ in self._state.retries.values()), default=None)
+
+    def retries(self, limit: int, offset: int = 0) -> list[WaitingRow]:
+        """The waiting messages, those that are due first first."""
+        with self._woken:
+            rows = sorted((due, key, waiting) for key, (due, waiting) in self._state.retries.items())
+            return [WaitingRow(key, due, waiting.about, waiting.data) for due, key, waiting in rows[offset:][:limit]]
+
+    def retry(self, key: str) -> WaitingRow | None:
+        """One waiting message."""
+        with self._woken:
+            due, waiting = self._state.retries.get(key, (0, None))
+            return None if waiting is None else WaitingRow(key, due, waiting.about, waiting.data)
+
+    def hurry_retry(self, key: str) -> bool:
+        """Makes it due at once, whatever its budget says. ``False``: it does not wait any more."""
+        with self._woken:
+            if key not in self._state.retries:
+                return False
+            self._state.retries[key] = (0, self._state.retries[key][1])
+            return True
+
+    def drop_retry(self, key: str, *, cancelled: bool = False) -> bool:
+        """Takes a message out: it was published, or ``cancelled``, which ends its run. ``False``: it does not wait."""
+        with self._woken:
+            if key not in self._state.retries:
+                return False
+            waiting = self._take_out(key)
+            message_id = waiting.about.get("id", "")
+            if cancelled and message_id in self._state.runs:
+                self._end_run(message_id, self._state.runs[message_id], "dropped", "its retry was cancelled")
+            return True
+
+    def count_retries(self) -> int:
+        """How many messages wait."""
+        return len(self._state.retries)
+
+    def forget_retries(self, queue: str) -> None:
+        """Drops what waits for a queue that was flushed."""
+        with self._woken:
+            for key in [key for key, (_, one) in self._state.retries.items() if one.about.get("queue") == queue]:
+                self._take_out(key)
+
+    # -- budgets --------------------------------------------------------------------------------------------
+
+    def earn(self, earnings: Sequence[tuple[RetryBudget, int]]) -> None:
+        """Adds what so many successes earn to each budget."""
+        with self._woken:
+            for budget, successes in earnings:
+                bucket = self._bucket(budget.name or "", budget.floor, budget.burst, self._now())
+                bucket.tokens = min(budget.burst, bucket.tokens + successes * budget.ratio)
+
+    def budgets(self) -> dict[str, Mapping[str, float]]:
+        """How the budgets stand, by name: ``tokens``, ``taken`` and ``put_off`` since they were first used."""
+        with self._woken:
+            return {
+                name: {"tokens": one.tokens, "at": one.at, "taken": one.taken, "put_off": one.put_off}
+                for name, one in self._state.budgets.items()
+            }
+
+    def _has_token(self, waiting: Waiting, now: int) -> bool:
+        budget = waiting.about.get("budget")
+        return budget is None or self._bucket(budget[0], budget[1], budget[2], now).take()
+
+    def _bucket(self, name: str, floor: float, burst: float, now: int) -> Bucket:
+        bucket = self._state.budgets.setdefault(name, Bucket(burst, now))
+        bucket.fill(floor, burst, now)
+        return bucket
+
+    # -- deliveries -----------------------------------------------------------------------------------------
+
+    def count_delivery(self, key: str) -> int:
+        """Counts one more delivery of a message, before it runs. Returns how many there were, with this one."""
+        with self._woken:
+            count = self._state.deliveries.get(key, 0) + 1
+            self._state.deliveries[key] = count
+            return count
+
+    def forget_delivery(self, key: str) -> None:
+        """The delivery ended as it should."""
+        with self._woken:
+            self._state.deliveries.pop(key, None)
+
+    def _end_run(self, message_id: str, run: Mapping[str, str], state: str, error: str) -> None:
+        del self._state.runs[message_id]
+        self._appended += 1
+        self._ticks.append(
+            {
+                "run": message_id,
+                "schedule": run["schedule"],
+                "fire_time": run["fire_time"],
+                "state": state,
+                "started_at": run.get("started_at", ""),
+                "finished_at": str(self._now()),
+                "error": error,
+            }
+        )
+        if self._state.outstanding.get(run["schedule"]) == message_id:
+            del self._state.outstanding[run["schedule"]]
+            self._wake()
