@@ -30,7 +30,7 @@ _STEP = 2 * 86_400
 _BLOCK = 182 * _STEP
 
 #: Names in the system's data that stand for whatever the host is set to.
-_OF_THE_HOST = ("localtime", "posixrules", "Factory")
+_OF_THE_HOST = ("localtime", "posixrules")
 _FIXED = re.compile(r"(UTC|GMT|Z)?[+-][0-9]{1,2}(:?[0-9]{2})*")
 
 
