@@ -43,8 +43,9 @@ class CalendarTiming(Timing):
     @property
     def expression(self) -> str:  # type: ignore[override]
         parts = [_counted(self.months, "month"), _counted(self.days, "day")]
+        interval = " and ".join(filter(None, parts))
         time = str(timedelta(seconds=self.second)).rjust(8, "0")
-        return f"every {' and '.join(filter(None, parts))} at {time} from {self.start}"
+        return f"every {interval.removeprefix('1 ')} at {time} from {self.start}"
 
     def next_ms(self, after: int) -> int | None:
         return _next(self, after)
@@ -122,7 +123,7 @@ def _next(timing: CalendarTiming, after: int) -> int | None:
 
 
 def _counted(number: int, unit: str) -> str:
-    return {0: "", 1: unit}.get(number, f"{number} {unit}s")
+    return {0: "", 1: f"1 {unit}"}.get(number, f"{number} {unit}s")
 
 
 def _date(month: int, day: int) -> date | None:

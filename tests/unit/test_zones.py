@@ -42,7 +42,9 @@ def test_a_zone_that_is_another_one_on_each_host_is_refused(name: str) -> None:
     [
         ("Europe/Berlinn", "'Europe/Berlin'"),
         ("europe/berlin", "'Europe/Berlin'"),
-        ("Berlin", "use an IANA name"),
+        ("Berlin", "'Europe/Berlin'"),
+        ("los angeles", "'America/Los_Angeles'"),
+        ("Springfield", "use an IANA name"),
         ("America/NewYork", "'America/New_York'"),
         ("Mars/Olympus", "not known"),
         ("", "not known"),
