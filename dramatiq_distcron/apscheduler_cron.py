@@ -9,6 +9,7 @@ clock changes, and the step into the zone is the one of every cron expression of
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -23,6 +24,8 @@ __all__ = ["TriggerCronTiming", "TriggerFields"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
+#: After so many years the calendar is the same, so that there is nothing more to be found.
+_CYCLE = 400
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,19 @@ class TriggerFields:
         """The first matching wall time strictly after ``after``, in seconds since 1970."""
         try:
             start = _EPOCH + timedelta(seconds=after) + _MICROSECOND
-            found = self._trigger.get_next_fire_time(None, start)
+            found = self._until_all_is_seen(start).get_next_fire_time(None, start)
         except (OverflowError, ValueError):
             # The end of the calendar.
             return None
         return None if found is None else round((found - _EPOCH).total_seconds())
+
+    def _until_all_is_seen(self, start: datetime) -> Any:
+        """The trigger, with an end. Without one it would look for a date that never comes for seconds."""
+        first = self._trigger.fields[0].get_next_value(start)
+        last = (start.year if first is None else first) + _CYCLE
+        bounded = copy(self._trigger)
+        bounded.end_date = None if last > datetime.max.year else datetime(last, 12, 31, tzinfo=timezone.utc)
+        return bounded
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,22 @@ class TriggerCronTiming(Timing):
 
     @property
     def expression(self) -> str:  # type: ignore[override]
-        return ", ".join(f"{name}={value}" for name, value in self.fields.given)
+        return ", ".join(f"{name}={value}" for name, value in self.fields.given) or "every second"
 
     def next_ms(self, after: int) -> int | None:
         return next_fire(self.fields, load_zone(self.timezone), after)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "fields": dict(self.fields.given), "timezone": self.timezone}
+
+    def warnings(self) -> tuple[str, ...]:
+        weekday = dict(self.fields.given).get("day_of_week", "")
+        if not any(character.isdigit() for character in weekday):
+            return ()
+        return (
+            f"day_of_week={weekday} counts from Monday as 0, as APScheduler does, and not from Sunday as cron does; "
+            "names such as mon-fri are read alike",
+        )
 
     @classmethod
     def of(cls, fields: Mapping[str, str], zone: str) -> TriggerCronTiming:

@@ -8,17 +8,20 @@ stored as plain data, never as a pickle.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .calendar_timing import CalendarTiming
-from .durations import instant_ms, milliseconds
+from .clock import local_date
+from .durations import LAST_INSTANT, instant_ms, milliseconds
 from .errors import ScheduleError
 from .schedules import Schedule, made, refuse_unknown_options
 from .timings import AtTiming, EveryTiming, Timing
-from .zones import load_zone
+from .zones import UnknownZone, load_zone
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from apscheduler.triggers.base import BaseTrigger
     from typing_extensions import Unpack
 
@@ -35,7 +38,7 @@ _INSTEAD = {
 }
 
 
-def from_apscheduler(trigger: BaseTrigger, **options: Unpack[ScheduleOptions]) -> Schedule:
+def from_apscheduler(trigger: BaseTrigger, *, anchored: bool = False, **options: Unpack[ScheduleOptions]) -> Schedule:
     """The schedule of an APScheduler 3 trigger: Cron, Interval, Date or CalendarInterval.
 
     A CronTrigger keeps its own numbering (weekday 0 is Monday, also if it comes from ``from_crontab``) and gets cron's
@@ -44,14 +47,18 @@ def from_apscheduler(trigger: BaseTrigger, **options: Unpack[ScheduleOptions]) -
 
     Parameters:
       trigger: exactly of one of these classes.
+      anchored: says that the ``start_date`` of a CalendarIntervalTrigger was given. It is needed on the one day that
+        the date is today, as a trigger that was given none has that one too.
       **options: see :class:`~dramatiq_distcron.schedules.ScheduleOptions`.
 
     Raises:
       ConfigurationError: it cannot be the same on every host, never fires, or is of another kind; or an option cannot
         be used.
     """
-    refuse_unknown_options("from_apscheduler()", options)
+    refuse_unknown_options("from_apscheduler()", options, {"anchored"})
     timing, policies = _read(trigger)
+    if isinstance(timing, CalendarTiming) and not anchored:
+        _refuse_today(timing.start)
     for name, value in policies.items():
         if value is not None and name in options:
             raise ScheduleError(f"The trigger has {name}_date and the schedule {name}=: leave one of them out.")
@@ -113,21 +120,30 @@ def _date(trigger: Any) -> _Read:
 
 
 def _calendar(trigger: Any) -> _Read:
-    if trigger.start_date == date.today():
-        raise ScheduleError(
-            "The start_date of the CalendarIntervalTrigger is today, as it is for one that was given none, and that "
-            "changes with each start of a process. Give it an earlier date that is on its grid."
-        )
+    months, days = trigger.years * 12 + trigger.months, trigger.weeks * 7 + trigger.days
+    if not all(isinstance(number, int) and number >= 0 for number in (months, days)) or months == days == 0:
+        raise ScheduleError(f"{trigger} has no interval of whole months and days that goes forward.")
     time = trigger._time
     timing = CalendarTiming(
-        months=trigger.years * 12 + trigger.months,
-        days=trigger.weeks * 7 + trigger.days,
+        months=months,
+        days=days,
         second=time.hour * 3600 + time.minute * 60 + time.second,
         start=trigger.start_date,
         end=trigger.end_date,
         timezone=_zone_name(trigger.timezone),
     )
+    if timing.next_ms(-LAST_INSTANT) is None:
+        raise ScheduleError(f"The trigger {trigger} never fires.")
     return timing, {}
+
+
+def _refuse_today(start: date) -> None:
+    """A date that is today is what a trigger takes that was given none."""
+    if start == local_date():
+        raise ScheduleError(
+            "The start_date of the CalendarIntervalTrigger is today, as it is for one that was given none, and that "
+            "changes with each start of a process. If you gave it, say so: from_apscheduler(trigger, anchored=True)."
+        )
 
 
 def _refuse_clock(instant: datetime, kind: str, name: str) -> None:
@@ -142,5 +158,10 @@ def _refuse_clock(instant: datetime, kind: str, name: str) -> None:
 def _zone_name(zone: Any) -> str:
     """The IANA name of a zone of zoneinfo, pytz or the standard library."""
     name = getattr(zone, "key", None) or getattr(zone, "zone", None) or str(zone)
-    load_zone(name)
+    try:
+        load_zone(name)
+    except UnknownZone as error:
+        raise UnknownZone(
+            f"The trigger's zone cannot be named on every host; give it timezone='Europe/Berlin': {error}"
+        ) from None
     return str(name)

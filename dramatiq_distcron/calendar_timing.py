@@ -13,13 +13,15 @@ from datetime import date, datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
 
-from .durations import utc
+from .durations import instant_ms, utc
 from .timings import Timing
 from .zones import load_zone
 
 __all__ = ["CalendarTiming"]
 
 _ONE_DAY = timedelta(days=1)
+#: The second day of the calendar, in UTC ms: there is a day before it.
+_FIRST = instant_ms(datetime(1, 1, 2, tzinfo=timezone.utc), "")
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,10 @@ class CalendarTiming(Timing):
 
     @property
     def expression(self) -> str:  # type: ignore[override]
-        parts = [f"{self.months} months" if self.months else "", f"{self.days} days" if self.days else ""]
+        parts = [_counted(self.months, "month"), _counted(self.days, "day")]
+        interval = " and ".join(filter(None, parts))
         time = str(timedelta(seconds=self.second)).rjust(8, "0")
-        return f"every {' and '.join(filter(None, parts))} at {time} from {self.start}"
+        return f"every {interval.removeprefix('1 ')} at {time} from {self.start}"
 
     def next_ms(self, after: int) -> int | None:
         return _next(self, after)
@@ -102,9 +105,9 @@ class CalendarTiming(Timing):
 
 @lru_cache(maxsize=4096)
 def _next(timing: CalendarTiming, after: int) -> int | None:
-    # A day earlier than in UTC: the zone may be behind it.
-    since = max(timing.start, utc(after).date() - _ONE_DAY)
     try:
+        # A day earlier than in UTC: the zone may be behind it.
+        since = max(timing.start, utc(max(after, _FIRST)).date() - _ONE_DAY)
         for day in timing.dates(since):
             if timing.end is not None and day > timing.end:
                 return None
@@ -117,6 +120,10 @@ def _next(timing: CalendarTiming, after: int) -> int | None:
         # The end of the calendar.
         pass
     return None
+
+
+def _counted(number: int, unit: str) -> str:
+    return {0: "", 1: f"1 {unit}"}.get(number, f"{number} {unit}s")
 
 
 def _date(month: int, day: int) -> date | None:

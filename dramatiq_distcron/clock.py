@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from datetime import date
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock", "wall_ms"]
+__all__ = ["Clock", "SystemClock", "local_date", "wall_ms"]
 
 
 class Clock(Protocol):
@@ -26,3 +27,8 @@ class SystemClock:
 def wall_ms() -> int:
     """The host's wall clock in UTC ms: the clock of a store that lives in this process."""
     return time.time_ns() // 1_000_000
+
+
+def local_date() -> date:
+    """The date on the host's wall clock, in its own zone: what others take when they are given none."""
+    return date.today()

@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from .cron_time import LONGEST_CHANGE, WallTimes
-from .zones import OffsetSpan, offset_changes
+from .zones import OffsetSpan, offset_changes, span_at
 
-__all__ = ["clock_change_warnings"]
+__all__ = ["clock_change_warnings", "year_around"]
 
 _EPOCH = datetime(1970, 1, 1)
+_DAY = 86_400
+_YEAR = 366 * _DAY
 
 
 def clock_change_warnings(expression: WallTimes, zone: ZoneInfo, start: int, end: int) -> list[str]:
-    """One sentence for each change from ``start`` to ``end`` (UTC seconds) that fire times fall into."""
-    return [text for span in offset_changes(zone, start, end) for text in _of_change(expression, zone, span)]
+    """One sentence for each kind of change from ``start`` to ``end`` (UTC seconds) that fire times fall into."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for span in offset_changes(zone, start, end):
+        low, high = sorted((span.start + span.before, span.start + span.offset))
+        match = expression.next_wall_second(low - 1)
+        if match is not None and match < high:
+            kind = (_hours(span, low, high), _effect(expression, span))
+            found.setdefault(kind, []).append(_wall(low)[:10])
+    return [f"in {zone.key} the clock {hours} on {_joined(days)}: {effect}" for (hours, effect), days in found.items()]
 
 
-def _of_change(expression: WallTimes, zone: ZoneInfo, span: OffsetSpan) -> Iterator[str]:
-    low, high = sorted((span.start + span.before, span.start + span.offset))
-    found = expression.next_wall_second(low - 1)
-    if found is None or found >= high:
-        return
-    what = f"In {zone.key}, {_wall(low)} to {_wall(high)[11:] if high - low < 86_400 else _wall(high)}"
-    if span.offset > span.before:
-        yield f"{what} is skipped: {_when_skipped(expression, span)}"
-    else:
-        yield f"{what} comes twice: {_when_repeated(expression, span)}"
+def year_around(zone: ZoneInfo, instant: int) -> tuple[int, int]:
+    """From the start of the year on the wall clock to a year after ``instant``; all UTC seconds."""
+    year = (_EPOCH + timedelta(seconds=instant + span_at(zone, instant).offset)).year
+    start = (datetime(year, 1, 1) - _EPOCH) // timedelta(seconds=1)
+    return start - span_at(zone, start).offset, instant + _YEAR
 
 
-def _when_skipped(expression: WallTimes, span: OffsetSpan) -> str:
-    if span.offset - span.before > LONGEST_CHANGE or expression.is_wildcard:
-        return "what falls into it does not happen."
-    return f"what falls into it fires once, at {_wall(span.start + span.offset)[11:]}."
+def _hours(span: OffsetSpan, low: int, high: int) -> str:
+    verb = "skips" if span.offset > span.before else "repeats"
+    if high - low < _DAY:
+        return f"{verb} {_wall(low)[11:]} to {_wall(high)[11:]}"
+    return f"{verb} {(high - low) / 3600:g} hours from {_wall(low)[11:]}"
 
 
-def _when_repeated(expression: WallTimes, span: OffsetSpan) -> str:
-    if span.before - span.offset > LONGEST_CHANGE or expression.is_wildcard:
-        return "it fires both times."
-    return "it fires the first time only."
+def _effect(expression: WallTimes, span: OffsetSpan) -> str:
+    skipped = span.offset > span.before
+    if abs(span.offset - span.before) > LONGEST_CHANGE or expression.is_wildcard:
+        return "what falls into it does not happen" if skipped else "what falls into it fires both times"
+    if skipped:
+        return f"what falls into it fires once, at {_wall(span.start + span.offset)[11:]}"
+    return "what falls into it fires the first time only"
+
+
+def _joined(days: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(days[:-1]), days[-1])))
 
 
 def _wall(second: int) -> str:

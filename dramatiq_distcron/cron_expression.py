@@ -6,6 +6,7 @@ differently elsewhere, or would be drawn at random, is refused with a hint inste
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
@@ -191,7 +192,7 @@ def _parse(text: str, seconds: SecondsField) -> CronExpression:
         weekday=weekday,
         day_rule=rule,
         _first=-1 if has_hash else _first_second(hour, minute, second),
-        _warnings=(*warnings, *_rule_warning(day, weekday, rule)),
+        _warnings=(*warnings, *_rule_warning(text, fields, rule)),
     )
 
 
@@ -297,14 +298,16 @@ def _is_full(field: CronField) -> bool:
     return field.mask == field.kind.everything
 
 
-def _rule_warning(day: CronField, weekday: CronField, rule: DayRule) -> tuple[str, ...]:
-    both = f"day-of-month {day.text!r} and day-of-week {weekday.text!r} are both restricted"
-    if rule == "or":
-        so = "every day matches" if _is_full(day) or _is_full(weekday) else "a day matches if either does"
-        return (f"{both}: {so} (cron's rule is OR, as neither starts with '*')",)
+def _rule_warning(text: str, fields: Mapping[FieldKind, CronField], rule: DayRule) -> tuple[str, ...]:
+    if rule not in ("or", "and"):
+        return ()
+    written = dict(zip(fields, text.split(" "), strict=True))
+    both = f"day-of-month {written[DAY]!r} and day-of-week {written[WEEKDAY]!r} are both restricted"
     if rule == "and":
         return (f"{both}: a day matches if both do (cron's rule is AND, as one starts with '*')",)
-    return ()
+    all_days = _is_full(fields[DAY]) or _is_full(fields[WEEKDAY])
+    so = "every day matches" if all_days else "a day matches if either does"
+    return (f"{both}: {so} (cron's rule is OR, as neither starts with '*')",)
 
 
 def _first_second(hour: CronField, minute: CronField, second: CronField) -> int:

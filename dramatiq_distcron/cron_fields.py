@@ -311,7 +311,7 @@ def _spread(kind: FieldKind, item: str, key: str) -> str:
 
 
 def _step_warning(kind: FieldKind, item: str, low: int, high: int, step: int | None) -> str | None:
-    if step is None or low == high:
+    if step is None:
         return None
     hashed = item.startswith("H")
     if low + step > high:
@@ -321,9 +321,16 @@ def _step_warning(kind: FieldKind, item: str, low: int, high: int, step: int | N
         return None
     if kind is DAY and step > 1:
         return f"{kind.name} '{item}' counts anew each month, so the gap at a month's end is not {step} days"
-    if kind.size % step:
-        return f"{kind.name} '{item}': {step} does not divide {kind.size}, so the last gap is shorter"
-    return None
+    divides = f"{step} does not divide {kind.size}"
+    if hashed:
+        return f"{kind.name} '{item}': {divides}, so the last gap is another one" if kind.size % step else None
+    # A 7 that stands for the Sunday it began with is not the last value.
+    last = range(low, min(high, low + kind.size - 1) + 1, step)[-1]
+    gap = low + kind.size - last
+    if gap == step or last == low:
+        return None
+    why = divides if kind.size % step else f"it begins at {low}"
+    return f"{kind.name} '{item}': {why}, so the last gap is {gap} and not {step}"
 
 
 def _canonical(kind: FieldKind, mask: int, is_star: bool) -> str:

@@ -17,11 +17,13 @@ _MONTHS = (
 _NTH = ("first", "second", "third", "fourth", "fifth")
 #: How many times of day are listed one by one.
 _LISTED = 8
+#: How many stretches of hours are spelled out with their minutes.
+_SPELLED_OUT = 2
 
 
 def describe(expression: CronExpression) -> str:
     """One sentence. An ``H`` must be spread before: what it stands for is not known without a name."""
-    text = f"{_time(expression)} {_days(expression)}{_months(expression.month)}"
+    text = f"{_time(expression)} {_days(expression)}{_months(expression)}"
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -29,12 +31,25 @@ def describe(expression: CronExpression) -> str:
 
 
 def _time(expression: CronExpression) -> str:
-    minutes = _minutes(expression.minute, expression.hour)
-    if expression.seconds is None or expression.second.values == (0,):
+    second, minute, hour = expression.second, expression.minute, expression.hour
+    if not _is_every(hour) and len(hour.values) * len(minute.values) * len(second.values) <= _LISTED:
+        return f"at {_joined(_times_of_day(expression))}"
+    minutes = _minutes(minute, hour)
+    if second.values == (0,):
         return minutes
-    if _is_every(expression.second) and _is_every(expression.minute):
-        return f"every second{_hours(expression.hour)}"
-    return f"{_evenly(expression.second, 'second')} of {'' if minutes.startswith('every') else 'the minute '}{minutes}"
+    if _is_every(second) and _is_every(minute):
+        return f"every second{_hours(hour)}"
+    return f"{_evenly(second, 'second')} of {'' if minutes.startswith('every') else 'the minute '}{minutes}"
+
+
+def _times_of_day(expression: CronExpression) -> list[str]:
+    seconds = expression.second.values
+    return [
+        f"{hour:02}:{minute:02}{'' if seconds == (0,) else f':{second:02}'}"
+        for hour in expression.hour.values
+        for minute in expression.minute.values
+        for second in seconds
+    ]
 
 
 def _minutes(minute: CronField, hour: CronField) -> str:
@@ -42,12 +57,10 @@ def _minutes(minute: CronField, hour: CronField) -> str:
         return f"every minute{_hours(hour)}"
     if _step(minute):
         return f"{_evenly(minute, 'minute')}{_hours(hour)}"
-    if not _is_every(hour) and len(minute.values) * len(hour.values) <= _LISTED:
-        times = [f"{h:02}:{m:02}" for h in hour.values for m in minute.values]
-        return f"at {_joined(times)}"
-    which = "on the hour" if minute.values == (0,) else f"at minute {_numbers(minute)}"
+    on_the_hour = minute.values == (0,)
+    which = "on the hour" if on_the_hour else f"at {_numbered('minute', minute)}"
     if _is_every(hour):
-        return f"every hour, {which}," if minute.values == (0,) else f"{which} of every hour"
+        return "every hour, on the hour," if on_the_hour else f"{which} of every hour"
     step = _step(hour)
     return f"{which}, every {step} hours from {hour.values[0]:02}:00," if step else f"{which}{_hours(hour)}"
 
@@ -56,7 +69,7 @@ def _evenly(field: CronField, unit: str) -> str:
     """Values of ``field`` that are evenly spread up to its end; others are listed."""
     step, first = _step(field), field.values[0]
     if not step:
-        return f"every {unit}" if _is_every(field) else f"at {unit} {_numbers(field)}"
+        return f"every {unit}" if _is_every(field) else f"at {_numbered(unit, field)}"
     return f"every {step} {unit}s{f' from {unit} {first}' if first else ''}"
 
 
@@ -64,8 +77,10 @@ def _hours(hour: CronField) -> str:
     """The hours in which something happens again and again."""
     if _is_every(hour):
         return ""
-    parts = [f"{low:02}:00 to {high:02}:59" for low, high in _runs(hour.values, 2)]
-    return f" from {_joined(parts)}"
+    runs = _runs(hour.values, 1)
+    if len(runs) > _SPELLED_OUT:
+        return f" in the hours {_numbers(hour)}"
+    return f" from {_joined([f'{low:02}:00 to {high:02}:59' for low, high in runs])}"
 
 
 # -- the days -------------------------------------------------------------------------------------------------
@@ -73,7 +88,7 @@ def _hours(hour: CronField) -> str:
 
 def _days(expression: CronExpression) -> str:
     day, weekday = expression.day, expression.weekday
-    if expression.day_rule == "every":
+    if expression.day_rule == "every" or (expression.day_rule == "or" and (_is_every(day) or _is_every(weekday))):
         return "on every day"
     if expression.day_rule == "dom":
         return f"on {_month_days(day)}"
@@ -90,7 +105,7 @@ def _month_days(day: CronField) -> str:
     step = _step(day)
     if step:
         return f"every {_ordinal(step)} day of the month from the {_ordinal(day.values[0])}"
-    return f"day {_numbers(day)} of the month"
+    return f"{_numbered('day', day)} of the month"
 
 
 def _special_day(special: DaySpecial) -> str:
@@ -119,15 +134,17 @@ def _week_run(low: int, high: int, article: str) -> str:
     return f"{'a day from ' if article == 'a' else ''}{_WEEKDAYS[low]} to {_WEEKDAYS[high]}"
 
 
-def _months(month: CronField) -> str:
+def _months(expression: CronExpression) -> str:
+    month = expression.month
     if _is_every(month):
         return ""
-    return " in " + _joined(
-        [
-            _MONTHS[low - 1] if low == high else f"{_MONTHS[low - 1]} to {_MONTHS[high - 1]}"
-            for low, high in _runs(month.values)
-        ]
-    )
+    runs = [
+        _MONTHS[low - 1] if low == high else f"{_MONTHS[low - 1]} to {_MONTHS[high - 1]}"
+        for low, high in _runs(month.values)
+    ]
+    # After two kinds of days, it is not the last one alone that it belongs to.
+    comma = "," if expression.day_rule in ("and", "or") else ""
+    return f"{comma} in {_joined(runs)}"
 
 
 # -- words ----------------------------------------------------------------------------------------------------
@@ -149,6 +166,10 @@ def _step(field: CronField) -> int | None:
 
 def _top(kind: FieldKind) -> int:
     return kind.low + kind.size - 1
+
+
+def _numbered(unit: str, field: CronField) -> str:
+    return f"{unit}{'s' if len(field.values) > 1 else ''} {_numbers(field)}"
 
 
 def _numbers(field: CronField) -> str:

@@ -30,7 +30,7 @@ _STEP = 2 * 86_400
 _BLOCK = 182 * _STEP
 
 #: Names in the system's data that stand for whatever the host is set to.
-_OF_THE_HOST = ("localtime", "posixrules", "Factory")
+_OF_THE_HOST = ("localtime", "posixrules")
 _FIXED = re.compile(r"(UTC|GMT|Z)?[+-][0-9]{1,2}(:?[0-9]{2})*")
 
 
@@ -112,8 +112,10 @@ def _checked_name(name: object) -> str:
 def _suggestion(name: str) -> str:
     if _FIXED.fullmatch(name):
         return "a fixed offset knows no clock changes: use the name of a place, such as 'Europe/Berlin'"
+    asked = name[:80].lower().replace(" ", "_")
     by_lower = {known.lower(): known for known in _known_zones()}
-    close = get_close_matches(name[:80].lower(), by_lower, n=3, cutoff=0.7)
+    cities = [known for known in by_lower if known.rpartition("/")[2] == asked]
+    close = cities[:3] or get_close_matches(asked, by_lower, n=3, cutoff=0.7)
     if close:
         return f"did you mean {' or '.join(repr(by_lower[match]) for match in close)}?"
     return "use an IANA name such as 'Europe/Berlin' or 'UTC' (is the package tzdata installed?)"

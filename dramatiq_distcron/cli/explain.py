@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..clock import wall_ms
-from ..clock_changes import clock_change_warnings
+from ..clock_changes import clock_change_warnings, year_around
 from ..cron_expression import CronExpression, parse
 from ..cron_time import next_fire
 from ..describing import describe
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
-_YEAR = 366 * 86_400
+#: Whose times ``explain`` shows for an H, unless it is told a name.
+_SOMEBODY = "example"
 
 
 def add_commands(commands: Any) -> None:
@@ -53,14 +54,13 @@ def add_commands(commands: Any) -> None:
 
 def _explain(args: argparse.Namespace) -> int:
     zone = load_zone(args.tz)
-    expression = parse(args.expression, seconds=args.seconds)
-    if expression.has_hash:
-        if not args.name:
-            raise ConfigurationError("H is derived from the schedule's name: say which with --name.")
-        expression = expression.spread(args.name)
+    written = parse(args.expression, seconds=args.seconds)
+    expression = written.spread(args.name or _SOMEBODY)
     start = wall_ms() if args.start is None else _instant(args.start)
     times = _next_times(expression, zone, start, args.limit)
-    warnings = [*expression.warnings(), *_changes(expression, zone, start)]
+    warnings = [*written.warnings(), *clock_change_warnings(expression, zone, *year_around(zone, start // 1000))]
+    if written.has_hash and not args.name:
+        warnings.insert(0, f"H follows from the schedule's name, here {_SOMEBODY!r}; give yours with --name")
     if args.json:
         print_json(
             {
@@ -76,7 +76,7 @@ def _explain(args: argparse.Namespace) -> int:
     rows = [(_local(time, zone), *ago(time, start).removesuffix(")").split(" (")) for time in times]
     print_table([f"NEXT IN {zone.key}", "UTC", ""], rows)
     for warning in warnings:
-        print(f"Note: {warning}")
+        print(f"Note: {warning}.")
     return Exit.OK
 
 
@@ -90,16 +90,13 @@ def _next_times(expression: CronExpression, zone: ZoneInfo, start: int, limit: i
     return found
 
 
-def _changes(expression: CronExpression, zone: ZoneInfo, start: int) -> list[str]:
-    """The clock changes of the year that begins at ``start``."""
-    return clock_change_warnings(expression, zone, start // 1000, start // 1000 + _YEAR)
-
-
 def _instant(text: str) -> int:
     try:
         return instant_ms(datetime.fromisoformat(text.replace("Z", "+00:00")), "--from")
     except ValueError:
-        raise ConfigurationError(f"--from takes an instant such as 2026-03-29T00:00:00Z, not {text!r}.") from None
+        raise ConfigurationError(
+            f"--from takes an instant with its zone: 2026-03-29T00:00:00Z, 2026-03-29T02:00+02:00; not {text!r}."
+        ) from None
 
 
 def _local(time: int, zone: ZoneInfo) -> str:

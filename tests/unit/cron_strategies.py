@@ -14,7 +14,8 @@ from dramatiq_distcron.errors import InvalidCronExpression
 from tests.unit.cron_reference import DAY, HOUR, MONTHS, WEEKDAYS, changes_in, offset_at
 
 EXAMPLES = int(os.environ.get("DISTCRON_EXAMPLES", "250"))
-ZONES = sorted(available_timezones())
+#: All that Python knows, but the one that Debian lets stand for the host's own: it is refused.
+ZONES = sorted(available_timezones() - {"localtime"})
 YEAR = 31_556_952
 
 

@@ -161,9 +161,9 @@ def test_what_is_not_cron_is_refused_with_a_hint(text: str, hint: str) -> None:
         ("50-10 * * * *", "write 50-59,0-10"),
         ("50-10/5 * * * *", "write 50-59/5,0-10/5"),
         ("0 22-2 * * *", "write 22-23,0-2"),
-        ("0 0 * NOV-FEB *", "write 11-12,1-2"),
+        ("0 0 * NOV-FEB *", "write NOV-DEC,JAN-FEB"),
         ("0 0 * 12-1 *", "write 12,1"),
-        ("0 8 * * FRI-MON", "write 5-6,0-1"),
+        ("0 8 * * FRI-MON", "write FRI-SAT,SUN-MON"),
         ("0 8 * * FRI-SUN", "write 5-7"),
         ("0 8 * * 7-1", "write 0-1"),
     ],
@@ -394,6 +394,13 @@ def test_the_day_rule_follows_the_star_at_the_start(text: str, rule: str) -> Non
         ("0 */5 * * *", "5 does not divide 24"),
         ("H/7 * * * *", "7 does not divide 60"),
         ("H/90 * * * *", "only one value matches"),
+        ("5/7 * * * *", "7 does not divide 60, so the last gap is 11 and not 7"),
+        ("20/15 * * * *", "it begins at 20, so the last gap is 30 and not 15"),
+        ("59/15 * * * *", "so only 59 matches"),
+        ("0 0 1 */5 *", "5 does not divide 12"),
+        ("0 0 * * */2", "so the last gap is 1 and not 2"),
+        ("0 0 * * 1/2", "so the last gap is 1 and not 2"),
+        ("0 0 */32,1-7 * MON", "day-of-month '*/32,1-7' and day-of-week 'MON' are both restricted"),
         ("0 0 */15 * *", "counts anew each month"),
         ("0 0 */2 * 1", "both do"),
         ("0 0 13 * 5", "either does"),
@@ -405,7 +412,7 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["*/15 * * * *", "0 9-17/3 * * 1-5", "0 0 1 */3 *", "59/15 * * * *", "0 0 L * *", "H H * * *", "@daily"]
+    "text", ["*/15 * * * *", "0 9-17/3 * * 1-5", "0 0 1 */3 *", "5/15 * * * *", "0 0 L * *", "H H * * *", "@daily"]
 )
 def test_what_is_usual_is_not_warned_about(text: str) -> None:
     assert parse(text).warnings() == ()

@@ -18,8 +18,10 @@ LAYERS: list[tuple[str, ...]] = [
     ("suggestions", "durations", "zones", "cron_fields", "resting"),
     ("policies", "cron_days"),
     ("cron_expression",),
-    ("cron_time",),
-    ("schedules",),
+    ("cron_time", "describing"),
+    ("timings", "clock_changes"),
+    ("schedules", "calendar_timing", "apscheduler_cron"),
+    ("apscheduler_triggers", "timing_json"),
     ("arguments",),
     # What to do with what is due, and validated settings.
     ("specs", "config", "tick"),

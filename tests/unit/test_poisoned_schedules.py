@@ -56,7 +56,6 @@ RUBBISH = {
     "no object": "[]",
     "deeply nested": "[" * 100_000,
     "expression": poisoned(timing={**CRON, "expression": "0 0 30 2 *"}),
-    "kind": poisoned(timing={"kind": "lunar"}),
     "no interval": poisoned(timing={"kind": "every", "interval": 0, "anchor": 0}),
     "endless interval": poisoned(timing={"kind": "every", "interval": float("inf"), "anchor": 0}),
     "policy": poisoned(policy={**POLICY, "max_catch_up": "x"}),
@@ -89,8 +88,10 @@ def test_a_bad_schedule_leaves_its_reason_behind_and_the_others_fire(
         poisoned(format=FORMAT + 1),
         poisoned(policy={**POLICY, "of a newer version": 1}),
         poisoned(timing={**CRON, "timezone": "Mars/Olympus"}),
+        poisoned(timing={"kind": "lunar"}),
+        poisoned(timing={"kind": "any_of", "parts": [CRON, {"kind": "lunar"}]}),
     ],
-    ids=["form", "policy", "zone data"],
+    ids=["form", "policy", "zone data", "kind", "kind of a part"],
 )
 def test_what_another_beat_may_be_able_to_use_is_left_alone_and_the_others_fire(
     beat: Beat, stub_broker: StubBroker, newer: str

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from dramatiq_distcron import ConfigurationError, InvalidCronExpression, Schedule, cron, every, install
 from dramatiq_distcron.durations import instant_ms
 from dramatiq_distcron.errors import ScheduleError
-from dramatiq_distcron.schedules import CronTiming, EveryTiming, ScheduleHost, timing_from_json
+from dramatiq_distcron.schedules import ScheduleHost
+from dramatiq_distcron.timing_json import timing_from_json
+from dramatiq_distcron.timings import CronTiming, EveryTiming
 
 UTC = timezone.utc
 DAY = 86_400_000
