@@ -1,0 +1,114 @@
+"""The verbs on messages that wait for their retry."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from .exits import Exit
+from .output import ago, instant, print_json, print_table
+from .parser import count
+from .where import add_command, open_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..api.retries import RetryInfo
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Any) -> None:
+    summary = "look at the messages that wait for their retry, hurry or cancel them"
+    group = commands.add_parser("retries", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    verbs = group.add_subparsers(metavar="VERB", required=True)
+    listing = add_command(verbs, "list", _list, "show the waiting messages and the retry budgets")
+    listing.add_argument("--actor", help="only those of this actor")
+    listing.add_argument("--queue", help="only those for this queue")
+    listing.add_argument("-n", "--limit", type=count, default=50, help="how many (default: 50)")
+    run_now = add_command(verbs, "run-now", _run_now, "make a message due at once, whatever its budget says")
+    which = run_now.add_mutually_exclusive_group(required=True)
+    which.add_argument("id", metavar="ID", nargs="?", help="the message")
+    which.add_argument("--all", action="store_true", help="every waiting message")
+    cancel = add_command(verbs, "cancel", _cancel, "drop a waiting message for good")
+    cancel.add_argument("id", metavar="ID", help="the message")
+
+
+def _list(args: argparse.Namespace) -> int:
+    distcron = open_state(args)
+    found = distcron.retries.list(actor=args.actor, queue=args.queue, limit=args.limit)
+    waiting, budgets = distcron.retries.count(), distcron.retries.budgets()
+    if args.json:
+        print_json(
+            {
+                "retries": [_json(one) for one in found],
+                "waiting": waiting,
+                "budgets": [{"name": name, **_counts(budget)} for name, budget in sorted(budgets.items())],
+            }
+        )
+        return Exit.OK
+    now = distcron.open_backend().store.now()
+    print_table(
+        ["MESSAGE", "ACTOR", "QUEUE", "FAILED", "ERROR", "DUE", "BUDGET"],
+        [
+            (
+                one.id,
+                one.actor,
+                one.queue,
+                f"{one.attempt or '?'}x",
+                one.error or "-",
+                _due(one, now),
+                one.budget or "-",
+            )
+            for one in found
+        ],
+    )
+    if len(found) < waiting:
+        print(f"{waiting} messages wait in all.", file=sys.stderr)
+    if budgets:
+        print()
+        print_table(
+            ["BUDGET", "TOKENS", "TAKEN", "PUT OFF"],
+            [(name, *_counts(budget).values()) for name, budget in sorted(budgets.items())],
+        )
+    return Exit.OK
+
+
+def _due(one: RetryInfo, now: int) -> str:
+    return "now, by hand" if one.due_at == 0 else ago(one.due_at, now)
+
+
+def _json(one: RetryInfo) -> dict[str, Any]:
+    return {
+        **asdict(one),
+        "first_failed_at": instant(one.first_failed_at),
+        "due_at": instant(one.due_at),
+        "fire_time": instant(one.fire_time),
+    }
+
+
+def _counts(budget: Mapping[str, float]) -> dict[str, Any]:
+    return {"tokens": round(budget["tokens"], 3), "taken": int(budget["taken"]), "put_off": int(budget["put_off"])}
+
+
+def _run_now(args: argparse.Namespace) -> int:
+    retries = open_state(args).retries
+    if args.all:
+        return _say(args, {"hurried": retries.run_all_now()}, "{hurried} messages are due now.")
+    retries.run_now(args.id)
+    return _say(args, {"id": args.id, "done": "run_now"}, "Message {id} is due now.")
+
+
+def _cancel(args: argparse.Namespace) -> int:
+    open_state(args).retries.cancel(args.id)
+    return _say(args, {"id": args.id, "done": "cancelled"}, "Message {id} is dropped.")
+
+
+def _say(args: argparse.Namespace, done: dict[str, Any], text: str) -> int:
+    if args.json:
+        print_json(done)
+    else:
+        print(text.format(**done))
+    return Exit.OK
