@@ -76,6 +76,11 @@ def _list(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def _row(one: RetryInfo, now: int) -> tuple[str, ...]:
+    failed = f"{one.attempt or '?'}x"
+    return one.id, one.actor, one.queue, failed, one.error or "-", _due(one, now), one.budget or "-"
+
+
 def _due(one: RetryInfo, now: int) -> str:
     return "now, by hand" if one.due_at == 0 else ago(one.due_at, now)
 
