@@ -1,5 +1,6 @@
 """Periodic jobs for Dramatiq that stay safe on many machines."""
 
+from .api.letter_infos import DeadLetter
 from .apscheduler_triggers import from_apscheduler
 from .backoff import constant, delays, exponential, linear
 from .errors import (
@@ -13,6 +14,7 @@ from .errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from .middleware.dead_letters import DeadLetters, Retention
 from .middleware.distcron import DistCron, get_distcron, install
 from .middleware.retries import BackoffRetries
 from .retry_after import RetryAfter
@@ -41,6 +43,10 @@ __all__ = [
     "delays",
     "exponential",
     "linear",
+    # Dead letters
+    "DeadLetter",
+    "DeadLetters",
+    "Retention",
     # In an actor
     "Tick",
     "current_tick",

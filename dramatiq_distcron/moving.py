@@ -28,6 +28,8 @@ __all__ = ["Mover"]
 
 #: How often it is looked whether somebody else's retries are due, in seconds.
 _LOOK = 1.0
+#: How often what is not worth a look is done, in seconds.
+_CHORES = 60.0
 #: How many are moved in one step.
 _BATCH = 100
 #: After how long a message that was taken to be published and was not is due again, in ms.
@@ -46,6 +48,9 @@ class Mover:
         self.logger = get_logger(__name__, type(self))
         #: How often the thread met an error and went on.
         self.errors = 0
+        #: What else is to be done now and then, in this thread.
+        self.chores: list[Callable[[], object]] = []
+        self._next_chores = 0.0
         self._backend = backend
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
@@ -108,6 +113,7 @@ class Mover:
                 if self._on_duty():
                     self.move_due()
                     self._pay_in()
+                    self._do_chores()
                 self._failing = ""
             except DistCronError as error:
                 self._failed(str(error))
@@ -116,6 +122,14 @@ class Mover:
                 self.logger.exception("Moving retries failed unexpectedly; it goes on.")
                 self._rest()
             self._wait()
+
+    def _do_chores(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._next_chores:
+            return
+        self._next_chores = now + _CHORES * random.uniform(0.8, 1.2)
+        for chore in self.chores:
+            chore()
 
     def _failed(self, why: str) -> None:
         self.errors += 1

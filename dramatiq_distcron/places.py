@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .publishing import RedisPublisher
+from .store.base import Graveyard
 from .store.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ class Places:
         if queue not in self._known:
             self._known[queue] = self._learn(queue)
         return self._known[queue]
+
+    def graveyard(self, queue: str) -> Graveyard | None:
+        """Where Dramatiq keeps the queue's dead messages; ``None`` if that is not on our Redis."""
+        if not isinstance(self._store, RedisStore) or not isinstance(self._publisher, RedisPublisher):
+            return None
+        nack = self._publisher.end_call("nack", queue, {"redis_message_id": "distcron_trial"})
+        touched = self._store.dry_run(nack)
+        ids = [one.key for one in touched if one.command == "zadd"]
+        messages = [one.key for one in touched if one.command == "hset"]
+        # The first sorted set is that of the heartbeats.
+        return Graveyard(ids[-1], messages[-1]) if len(ids) > 1 and messages else None
 
     def _learn(self, queue: str) -> Place:
         if not isinstance(self._store, RedisStore):

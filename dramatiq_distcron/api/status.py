@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..durations import iso
-from ..store.base import REMEMBERED
+from ..letters import DLQ_QUEUE
+from ..store.base import REMEMBERED, Query
 
 if TYPE_CHECKING:
     from ..backends import Backend
-    from ..store.base import Instance
+    from ..store.base import Instance, Store
 
 __all__ = ["Leader", "Status", "read_status"]
 
@@ -27,11 +28,15 @@ class Leader:
 
 @dataclass(frozen=True)
 class Status:
-    """The app's processes as they told of themselves, and the store's server."""
+    """The app's processes as they told of themselves, and the store's server.
+
+    ``dead_letters``: how many are ``kept``, and whether some worker's handlers are ``told`` of new ones.
+    """
 
     leader: Leader | None
     instances: list[Mapping[str, Any]]
     redis: Mapping[str, Any]
+    dead_letters: Mapping[str, Any]
 
 
 def read_status(backend: Backend) -> Status:
@@ -50,7 +55,13 @@ def read_status(backend: Backend) -> Status:
             **store.server(),
             "notices": [f"{iso(at)} {text}" for at, text in store.notices()],
         },
+        dead_letters={"kept": store.count_letters(Query()), "told": is_heard(store)},
     )
+
+
+def is_heard(store: Store) -> bool:
+    """Whether a worker consumes the queue of the actor that tells of dead letters."""
+    return any(DLQ_QUEUE in one.data.get("queues", ()) for one in store.instances(keep=REMEMBERED))
 
 
 def _role(one: Instance, leader: tuple[str, int, int] | None) -> str:

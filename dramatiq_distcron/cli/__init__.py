@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from dramatiq_distcron.cli import beat, changes, explain, retries, server, state
+from dramatiq_distcron.cli import beat, changes, dlq, explain, retries, server, state
 from dramatiq_distcron.cli.exits import Exit, exit_code_of
 from dramatiq_distcron.cli.parser import Parser
 from dramatiq_distcron.errors import DistCronError, StoreUnavailable
@@ -51,6 +51,6 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for face in (beat, server, state, changes, explain, retries):
+    for face in (beat, server, state, changes, explain, retries, dlq):
         face.add_commands(commands)
     return parser

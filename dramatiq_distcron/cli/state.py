@@ -182,6 +182,7 @@ def _status(args: argparse.Namespace) -> int:
                 "leader": leader and {**asdict(leader), "since": instant(leader.since)},
                 "instances": [_instance_json(one) for one in status.instances],
                 "redis": dict(status.redis),
+                "dead_letters": dict(status.dead_letters),
             }
         )
         return Exit.OK
@@ -206,6 +207,8 @@ def _status(args: argparse.Namespace) -> int:
             for one in status.instances
         ],
     )
+    kept, told = status.dead_letters["kept"], status.dead_letters["told"]
+    print(f"Dead letters: {kept}{'' if told else ', and no worker consumes the queue dead_letters to tell of them'}")
     print("Redis: " + ", ".join(f"{key} {value}" for key, value in status.redis.items() if key != "notices"))
     for notice in status.redis["notices"]:
         print(f"Notice: {notice}")

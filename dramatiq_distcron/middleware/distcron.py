@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dramatiq.broker
 from dramatiq.middleware import Middleware
 
+from ..api.dead_letters import DeadLetterQueue
 from ..api.retries import WaitingRetries
 from ..api.schedules import Schedules
 from ..api.status import Status, read_status
@@ -20,6 +21,7 @@ from ..errors import ConfigurationError, ConflictError
 from ..moving import Mover
 from ..schedules import Schedule, ScheduleHost
 from ..specs import Spec, resolve
+from .dead_letters import DeadLetters
 from .presence import Presence
 from .retries import BackoffRetries, refuse_two, replace_retries
 from .settle import Settle, keep_last
@@ -79,14 +81,21 @@ class DistCron(Middleware, ScheduleHost):
         """Middlewares may have been added since: the one that ends deliveries must be the last."""
         self._broker = broker
         refuse_two(broker)
-        for middleware in broker.middleware:
-            if isinstance(middleware, BackoffRetries):
-                middleware.attach(self)
+        self.attach(broker)
         # Of this process, and not of the one it was forked from.
         self.presence.holder = self.settle.worker_id = uuid.uuid4().hex
         if self.presence not in broker.middleware:
             broker.add_middleware(self.presence)
         keep_last(broker, self.settle)
+
+    def attach(self, broker: Broker) -> None:
+        """Tells the other middlewares of ours who records for them."""
+        for middleware in broker.middleware:
+            if isinstance(middleware, BackoffRetries):
+                middleware.attach(self)
+            elif isinstance(middleware, DeadLetters):
+                middleware.attach(self, broker)
+                self.mover.chores = [middleware.retain]
 
     def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
         self.mover.start()
@@ -162,6 +171,12 @@ class DistCron(Middleware, ScheduleHost):
         return self._broker
 
     @property
+    def dead_letters(self) -> DeadLetterQueue:
+        """The messages that died."""
+        found = next((one for one in self.broker.middleware if isinstance(one, DeadLetters)), None)
+        return DeadLetterQueue(self.broker, self.open_backend, found)
+
+    @property
     def retries(self) -> WaitingRetries:
         """The messages that wait for their retry."""
         return WaitingRetries(self.open_backend)
@@ -191,7 +206,8 @@ class DistCron(Middleware, ScheduleHost):
 def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
     """Adds the middleware to ``broker``. Call it before the actors are declared.
 
-    Where the broker has Dramatiq's ``Retries``, :class:`BackoffRetries` takes its place, with its settings.
+    :class:`DeadLetters` is added, unless there is one. Where the broker has Dramatiq's ``Retries``,
+    :class:`BackoffRetries` takes its place, with its settings.
 
     Parameters:
       broker: the broker the actors are declared on.
@@ -207,6 +223,9 @@ def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
     distcron._broker = broker
     replace_retries(broker, distcron)
     broker.add_middleware(distcron)
+    if not any(isinstance(middleware, DeadLetters) for middleware in broker.middleware):
+        broker.add_middleware(DeadLetters())
+    distcron.attach(broker)
     broker.add_middleware(distcron.settle)
     return distcron
 

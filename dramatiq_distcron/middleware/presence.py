@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from dramatiq.middleware import Middleware
 
+from ..api.status import is_heard
 from ..errors import DistCronError
+from ..letters import DLQ_ACTOR, DLQ_QUEUE
 from ..logs import get_logger
 from ..store.base import REMEMBERED, Instance
 from ..version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dramatiq import Broker, Worker
 
@@ -27,8 +29,14 @@ __all__ = ["Presence", "about_process"]
 _EACH = 15.0
 
 
-def about_process(broker: Broker, role: str, started_at: int | None, last_pass_at: int | None = None) -> dict[str, Any]:
-    """What a process tells of itself. Times are UTC ms of the store's clock."""
+def about_process(
+    broker: Broker,
+    role: str,
+    started_at: int | None,
+    last_pass_at: int | None = None,
+    queues: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What a process tells of itself: times are UTC ms of the store's clock, ``queues`` those it consumes."""
     return {
         "role": role,
         "host": socket.gethostname(),
@@ -36,6 +44,7 @@ def about_process(broker: Broker, role: str, started_at: int | None, last_pass_a
         "version": VERSION,
         "started_at": started_at,
         "last_pass_at": last_pass_at,
+        "queues": queues,
         "actors": {name: actor.queue_name for name, actor in sorted(broker.actors.items())},
     }
 
@@ -55,9 +64,13 @@ class Presence(Middleware):
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._started_at: int | None = None
+        self._queues: list[str] = []
+        self._warned = False
 
     def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
         self._stopped.clear()
+        chosen = worker.consumer_whitelist
+        self._queues = sorted(name for name in broker.get_declared_queues() if not chosen or name in chosen)
         self._thread = threading.Thread(target=self._run, args=(broker,), name="distcron-presence", daemon=True)
         self._thread.start()
 
@@ -75,6 +88,7 @@ class Presence(Middleware):
         while True:
             try:
                 self._tell(broker)
+                self._warn_unheard(broker)
             except DistCronError as error:
                 self.logger.debug("The worker could not tell that it is there: %s", error)
             except Exception:
@@ -86,5 +100,16 @@ class Presence(Middleware):
         store = self._backend().store
         if self._started_at is None:
             self._started_at = store.now()
-        about = about_process(broker, "worker", self._started_at)
+        about = about_process(broker, "worker", self._started_at, queues=self._queues)
         store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
+
+    def _warn_unheard(self, broker: Broker) -> None:
+        """Once, if nobody will tell the handlers of dead letters."""
+        if self._warned or DLQ_ACTOR not in broker.actors or is_heard(self._backend().store):
+            return
+        self._warned = True
+        self.logger.warning(
+            "No worker consumes the queue %r, so nobody is told of dead letters. Start one without -Q, or with -Q %s.",
+            DLQ_QUEUE,
+            DLQ_QUEUE,
+        )

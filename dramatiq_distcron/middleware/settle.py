@@ -21,6 +21,7 @@ from ..publishing import waiting_form
 from ..store.base import Ending, Refused, Started, Waiting
 from ..store.redis import is_passing
 from ..tick import Tick, set_current_tick
+from .dead_letters import DeadLetters
 from .marks import Planned, attempt_of, marks_of
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ class Settle(Middleware):
         """Once for each delivery: an ack that fails is tried again, and the run may go on elsewhere meanwhile."""
         marks = marks_of(message)
         is_tick = "distcron" in message.options
-        if marks.settled or not (is_tick or marks.planned or marks.announce):
+        is_kept = verb == "nack" and self._keeper(broker, message) is not None
+        if marks.settled or not (is_tick or is_kept or marks.planned or marks.announce):
             return
         if not (is_tick and self._backend().by_outbox) or self._decides(broker, message):
             if is_tick:
@@ -246,18 +248,34 @@ class Settle(Middleware):
         marks = marks_of(message)
         if marks.planned is not None and verb == "ack":
             return self._going_back(broker, message, marks.planned)
+        if verb == "nack":
+            return self._death(broker, message, marks.end[1] if marks.end else "")
         call = self._end_call(message, verb)
         copy = self._copy_of(message)
-        if copy is not None and verb == "ack":
+        if copy is not None:
             state = RETRYING if marks.end is not None else ""
             redis_id = copy.options.get("redis_message_id", "")
             place, attempt = self._place(copy.queue_name), attempt_of(copy)
             return Ending(message.message_id, state, "", True, place, redis_id, attempt, call, marks.claim)
         state, error = marks.end or (SUCCEEDED, "")
-        if verb == "nack":
-            state, error = DEAD, error or _text(message._exception)
-        calls = self._announcing(broker, message)
-        return Ending(message.message_id, state, error, call=call, claim=marks.claim, calls=calls)
+        return Ending(message.message_id, state, error, call=call, claim=marks.claim)
+
+    def _death(self, broker: Broker, message: MessageProxy, error: str) -> Ending:
+        """Acked into our own keeping, so that Dramatiq keeps no second copy; nacked where nobody keeps letters."""
+        marks = marks_of(message)
+        keeper = self._keeper(broker, message)
+        call = self._end_call(message, "nack" if keeper is None else "ack")
+        letter = None if keeper is None else keeper.letter_of(broker, message)
+        told = [marks.announce]
+        if keeper is not None and letter is not None:
+            told.append(keeper.notification(letter))
+        calls = self._telling(broker, message, [one for one in told if one is not None])
+        error = error or _text(message._exception)
+        return Ending(message.message_id, DEAD, error, call=call, claim=marks.claim, letter=letter, calls=calls)
+
+    def _keeper(self, broker: Broker, message: MessageProxy) -> DeadLetters | None:
+        found = next((one for one in broker.middleware if isinstance(one, DeadLetters)), None)
+        return found if found is not None and found.takes(message) else None
 
     def _end_call(self, message: MessageProxy, verb: str) -> Sequence[Any]:
         return self._backend().publisher.end_call(verb, message.queue_name, message.options)
@@ -269,8 +287,7 @@ class Settle(Middleware):
         if captured is None:
             # Nobody could ever run it again as it is now: it is dead, and not gone.
             marks.reason = NOT_RECORDED
-            error = f"{NOT_RECORDED}: its retry cannot be made"
-            return Ending(message.message_id, DEAD, error, call=self._end_call(message, "nack"), claim=marks.claim)
+            return self._death(broker, message, f"{NOT_RECORDED}: its retry cannot be made")
         call = self._end_call(message, "ack")
         data, calls = waiting_form(captured)
         key = captured.message.options.get("redis_message_id") or f"{message.message_id}.{attempt_of(message)}"
@@ -301,22 +318,18 @@ class Settle(Middleware):
                 self.logger.error("The retry of message %s could not be made: %s", message.message_id, error)
         return None
 
-    def _announcing(self, broker: Broker, message: MessageProxy) -> Sequence[Sequence[Any]]:
-        """The calls that tell an actor of the end; on other brokers it is told before."""
-        marks = marks_of(message)
-        if marks.announce is None:
-            return ()
+    def _telling(self, broker: Broker, message: MessageProxy, told: Sequence[Message[Any]]) -> Sequence[Sequence[Any]]:
+        """The calls that put messages about the end into their queues; on other brokers they are put there before."""
         if self._backend().by_outbox:
-            try:
-                broker.enqueue(marks.announce)
-            except Exception as error:
-                raise _postponed(message, error) from error
+            for one in told:
+                try:
+                    broker.enqueue(one)
+                except Exception as error:
+                    raise _postponed(message, error) from error
             return ()
-        captured = self._captured(marks.announce)
-        if captured is None:
-            return ()
-        marks.captured.append(captured)
-        return captured.calls
+        captured = [one for one in map(self._captured, told) if one is not None]
+        marks_of(message).captured += captured
+        return [call for one in captured for call in one.calls]
 
     def _place(self, queue: str) -> str:
         if self._places is None:

@@ -25,13 +25,19 @@ __all__ = [
     "Edit",
     "Ending",
     "Fire",
+    "Graveyard",
+    "Group",
     "Guard",
     "DATA",
     "Held",
     "History",
     "Instance",
+    "Letter",
+    "LetterRow",
     "Moved",
+    "Query",
     "Record",
+    "Redrive",
     "Refused",
     "Renewed",
     "Started",
@@ -228,12 +234,73 @@ class Moved(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Letter:
+    """A message that died: ``data`` as it was encoded, ``about`` what is told of it, ``indexes`` how it is found."""
+
+    id: str
+    about: Mapping[str, Any]
+    data: bytes
+    indexes: Sequence[tuple[str, str]] = ()
+
+
+class LetterRow(NamedTuple):
+    """A stored letter, and when it died in UTC ms."""
+
+    id: str
+    dead_at: int
+    about: Mapping[str, Any]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The letters that have ``value`` in an indexed ``field``: how many, and when the first and the last died."""
+
+    field: str
+    value: str
+    count: int
+    first: int
+    last: int
+
+
+class Graveyard(NamedTuple):
+    """Where Dramatiq keeps the dead messages of a queue: a sorted set by time, and a hash."""
+
+    ids: str
+    messages: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which letters: those that have every indexed value, and died from ``since`` to ``until`` (UTC ms)."""
+
+    indexes: Sequence[tuple[str, str]] = ()
+    since: int = 0
+    until: int = NEVER
+    oldest_first: bool = False
+
+
+class Redrive(NamedTuple):
+    """A letter that goes back as a new message: with ``calls`` into its queue, else by the outbox.
+
+    ``run`` is that of the new message, if it is a tick's.
+    """
+
+    id: str
+    message_id: str
+    data: bytes
+    calls: Sequence[Sequence[Any]] = ()
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """What becomes of a message, and of a tick's run, when a delivery of it ends.
 
     ``goes_on``: with a message of ``place`` and ``redis_id`` (a retry), else it is over. ``call`` acks the delivered
     message; without, that is somebody else's work. With ``claim``, nothing is done unless that delivery has the run.
-    ``waiting`` is its retry, and ``calls`` put further messages into the broker, in the same step.
+    ``waiting`` is its retry, ``letter`` what is kept of it if it died, and ``calls`` put further messages into the
+    broker, in the same step.
     """
 
     message_id: str
@@ -246,6 +313,7 @@ class Ending:
     call: Sequence[Any] = ()
     claim: str = ""
     waiting: Waiting | None = None
+    letter: Letter | None = None
     calls: Sequence[Sequence[Any]] = ()
 
 
@@ -329,6 +397,27 @@ class Store(Protocol):
     def count_delivery(self, key: str) -> int: ...
 
     def forget_delivery(self, key: str) -> None: ...
+
+    # Dead letters.
+    def letters(self, query: Query, limit: int, after: tuple[int, str] | None = None) -> list[LetterRow]: ...
+
+    def letter(self, id: str) -> LetterRow | None: ...
+
+    def count_letters(self, query: Query) -> int: ...
+
+    def groups(self) -> list[Group]: ...
+
+    def put_letters(self, letters: Sequence[tuple[Letter, int]]) -> int: ...
+
+    def drop_letters(self, ids: Sequence[str]) -> int: ...
+
+    def dead_values(self, field: str) -> list[str]: ...
+
+    def graveyard(self, keys: Graveyard, after: int, limit: int) -> list[tuple[str, int, bytes | None]]: ...
+
+    def adopt(self, keys: Graveyard, letters: Sequence[tuple[Letter, int]]) -> int: ...
+
+    def redrive(self, letters: Sequence[Redrive]) -> list[str]: ...
 
     # Messages that are committed and not yet in their broker.
     def outbox(self, limit: int, skip: Container[str] = ()) -> list[tuple[str, bytes]]: ...

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...retry_budget import Bucket
-from ..base import Guard, Record, Waiting
+from ..base import DATA, Guard, Letter, Record, Waiting
 
 __all__ = ["Verbs", "record_fields"]
 
@@ -34,6 +34,7 @@ class State:
     retries: dict[str, tuple[int, Waiting]] = field(default_factory=dict)
     budgets: dict[str, Bucket] = field(default_factory=dict)
     deliveries: dict[str, int] = field(default_factory=dict)
+    dead: dict[str, tuple[int, Letter]] = field(default_factory=dict)
     notices: list[tuple[int, str]] = field(default_factory=list)
     #: When each was heard of last, and what it told of itself, if it did yet.
     instances: dict[str, tuple[int, Mapping[str, Any] | None]] = field(default_factory=dict)
@@ -107,6 +108,11 @@ class Verbs:
 
     def _admits(self, guard: Guard) -> bool:
         return guard.holder == "" or self._holds(guard.holder, self._now())
+
+    def _carry_out(self, call: Sequence[Any], data: bytes) -> None:
+        if self._dispatch is None:
+            raise RuntimeError("there is no broker to dispatch to")
+        self._dispatch([data if argument is DATA else argument for argument in call])
 
     def _wake(self) -> None:
         self._wakes += 1

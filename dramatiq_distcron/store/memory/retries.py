@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...retry_budget import Bucket
-from ..base import DATA, Moved, Waiting, WaitingRow
+from ..base import Moved, Waiting, WaitingRow
 from .base import Verbs
 
 if TYPE_CHECKING:
@@ -52,11 +52,6 @@ class RetryVerbs(Verbs):
             return str(error)
         self._take_out(key)
         return ""
-
-    def _carry_out(self, call: Sequence[Any], data: bytes) -> None:
-        if self._dispatch is None:
-            raise RuntimeError("there is no broker to dispatch to")
-        self._dispatch([data if argument is DATA else argument for argument in call])
 
     def _put_waiting(self, waiting: Waiting) -> None:
         if waiting.key not in self._state.retries:

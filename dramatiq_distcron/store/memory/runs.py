@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from ..base import REMEMBERED, Ending, Guard, Refused, Started
+from .letters import LetterVerbs
 from .retries import RetryVerbs
 
 __all__ = ["RunVerbs"]
 
 
-class RunVerbs(RetryVerbs):
+class RunVerbs(RetryVerbs, LetterVerbs):
     """The runs of ticks, from being taken up to their end."""
 
     def start_run(self, message_id: str, worker: str) -> Started | None:
@@ -58,6 +59,8 @@ class RunVerbs(RetryVerbs):
                 return f"failed {error}"
             if ending.waiting is not None:
                 self._put_waiting(ending.waiting)
+            if ending.letter is not None:
+                self._keep_letter(ending.letter)
             if run is None:
                 return "acked"
             if ending.goes_on:

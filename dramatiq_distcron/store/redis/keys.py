@@ -33,6 +33,10 @@ class Keys:
         self.retries_data = self.prefix + "retries.msgs"
         self.budgets = self.prefix + "budgets"
         self.deliveries = self.prefix + "deliveries:"
+        self.dead = self.prefix + "dead"
+        self.dead_data = self.prefix + "dead.msgs"
+        self.dead_groups = self.prefix + "dead.groups"
+        self.dead_by = self.prefix + "dead.by:"
         self.instances = self.prefix + "instances"
         self.instances_data = self.prefix + "instances.data"
         self.notices = self.prefix + "notices"
@@ -56,12 +60,14 @@ class Keys:
             self.outbox,
             self.retries_data,
             self.budgets,
+            self.dead_data,
             self.instances_data,
         )
         return {
             **dict.fromkeys(strings, "string"),
             **dict.fromkeys(hashes, "hash"),
-            **dict.fromkeys((self.due, self.retries, self.instances), "zset"),
+            **dict.fromkeys((self.due, self.retries, self.dead, self.instances), "zset"),
+            self.dead_groups: "set",
             **dict.fromkeys((self.ticks, self.wake, self.notices), "stream"),
         }
 
@@ -97,6 +103,9 @@ _COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("zrem", "x"),
         ("zcard",),
         ("zrangebyscore", "0", "1"),
+        ("zrevrangebyscore", "1", "0"),
+        ("zcount", "0", "1"),
     ],
+    "set": [("sadd", "x"), ("srem", "x"), ("smembers",)],
     "stream": [("xadd", "*", "x", "x"), ("xdel", "0-1"), ("xrevrange", "+", "-")],
 }

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from ..base import REMEMBERED, Ending, Guard, Refused, Started
+from .letters import letter_text
 from .replies import raw, text
 from .retries import waiting_text
 from .verbs import Verbs
@@ -49,8 +50,9 @@ class RunVerbs(Verbs):
         """
         k = self.keys
         keys = [k.namespace, k.runs, k.outstanding, k.ticks, k.wake, k.retries, k.retries_data]
+        keys += [k.dead, k.dead_data, k.dead_groups]
         with self._errors():
-            reply = self._scripts.settle(keys=keys, args=_settle_args(ending, self._history_size))
+            reply = self._scripts.settle(keys=keys, args=_settle_args(ending, self._history_size, k.dead_by))
         return text(reply[0])
 
     def probe_run(self, guard: Guard, name: str, message_id: str, longest: int | None) -> str | None:
@@ -101,7 +103,7 @@ class RunVerbs(Verbs):
             self._client.hdel(self.keys.outbox, message_id)
 
 
-def _settle_args(ending: Ending, history_size: int) -> list[Any]:
+def _settle_args(ending: Ending, history_size: int, index_prefix: str) -> list[Any]:
     """One JSON text, and after it what is no text: the encoded messages, which it names by their index."""
     blobs: list[Any] = []
 
@@ -116,7 +118,7 @@ def _settle_args(ending: Ending, history_size: int) -> list[Any]:
                 packed.append(str(argument))
         return packed
 
-    waiting = ending.waiting
+    waiting, letter = ending.waiting, ending.letter
     given: dict[str, Any] = {
         "message_id": ending.message_id,
         "verdict": "goes on" if ending.goes_on else "over",
@@ -134,4 +136,8 @@ def _settle_args(ending: Ending, history_size: int) -> list[Any]:
         given["retry"], given["delay"] = waiting.key, waiting.delay
         blobs.append(waiting_text(waiting))
         given["waiting"] = len(blobs) + 1
+    if letter is not None:
+        given["letter"], given["indexes"], given["index_prefix"] = letter.id, letter.indexes, index_prefix
+        blobs.append(letter_text(letter))
+        given["kept"] = len(blobs) + 1
     return [json.dumps(given), *blobs]

@@ -27,12 +27,16 @@ _PARTS = {
     "take_retries": ("budgets",),
     "drop_retry": ("journal", "runs"),
     "count_delivery": (),
+    "put_letters": ("journal", "letters"),
+    "drop_letters": ("journal", "letters"),
+    "adopt": ("journal", "letters"),
     "probe_run": ("journal", "runs"),
     "sweep_runs": ("journal", "runs"),
 }
 _EMBEDDING = {
     "fire": ("journal", "history"),
-    "settle": ("journal", "runs"),
+    "settle": ("journal", "runs", "letters"),
+    "redrive": ("journal", "letters"),
     "move_retries": ("journal", "budgets"),
     "dry_run": (),
 }
@@ -72,6 +76,10 @@ class Scripts:
     take_retries: Script
     drop_retry: Script
     count_delivery: Script
+    put_letters: Script
+    drop_letters: Script
+    adopt: Script
+    redrive: Script
     dry_run: Script
 
     def __init__(self, client: redis.Redis, dispatch: str = "") -> None:

@@ -1,13 +1,14 @@
 -- The end of a delivery: what becomes of the message and of its tick's run is recorded, and the message is acked by
 -- Dramatiq's script, or nothing of it. The record is kept only if the ack took the message from this very worker: one
 -- that lost it (taken for dead, or this script sent twice) records nothing.
--- KEYS: namespace, runs, outstanding, ticks, wake, retries, retries.msgs
+-- KEYS: namespace, runs, outstanding, ticks, wake, retries, retries.msgs, dead, dead.msgs, dead.groups
 -- ARGV[1]: JSON with message_id, verdict, state, error, cap (of the history), place, rid, attempt, claim, ack, calls
 --          and, if there is a retry, retry (its key), delay (ms) and waiting (index of the ARGV with what is stored).
 --          The verdict is 'over' (the run ends with `state`) or 'goes on' (as `state`, with a message of that place, id
 --          and attempt). With a claim, only the delivery that made it last decides over the run; another one records
 --          nothing. `ack` is given to Dramatiq's script last, and is empty where the ack is somebody else's. `calls`
---          put further messages into queues; a number in one is the index of an ARGV.
+--          put further messages into queues; a number in one is the index of an ARGV. A message that died has a letter
+--          (its id), kept (index of the ARGV with what is stored), indexes and index_prefix.
 -- Returns {'settled'}, {'acked'} (no run of that message is known), {'lost'} or {'failed ...'}.
 local keys = {runs = KEYS[2], outstanding = KEYS[3], ticks = KEYS[4]}
 local given = cjson.decode(ARGV[1])
@@ -59,6 +60,11 @@ local function settle()
   if given.retry then
     put_score(KEYS[6], given.retry, string.format('%.0f', now + given.delay))
     put_field(KEYS[7], given.retry, ARGV[given.waiting])
+  end
+  if given.letter then
+    put_letter({dead = KEYS[8], data = KEYS[9], groups = KEYS[10], by = given.index_prefix}, {
+      id = given.letter, at = now, text = ARGV[given.kept], indexes = given.indexes,
+    })
   end
   dispatch_all()
 end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .connection import disconnect
 from .lease import LeaseVerbs
+from .letters import LetterVerbs
 from .retries import RetryVerbs
 from .runs import RunVerbs
 from .schedules import ScheduleVerbs
@@ -13,7 +14,7 @@ from .watching import Touched, WatchVerbs
 __all__ = ["RedisStore", "Touched"]
 
 
-class RedisStore(LeaseVerbs, TickVerbs, RunVerbs, RetryVerbs, ScheduleVerbs, WatchVerbs):
+class RedisStore(LeaseVerbs, TickVerbs, RunVerbs, RetryVerbs, LetterVerbs, ScheduleVerbs, WatchVerbs):
     """All state of one app in one Redis. The parameters are those of ``Verbs``."""
 
     def close(self) -> None:

@@ -1,0 +1,71 @@
+"""Which dead letters are meant: what indexes know, and what is compared letter by letter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..durations import instant_ms
+from ..errors import ConfigurationError
+from ..letters import REASONS
+from ..store.base import NEVER, Query
+from ..suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from ..store.base import LetterRow, Store
+
+__all__ = ["Filter"]
+
+
+class Filter:
+    """Checked filters. Raises ``ConfigurationError`` for one that is unknown."""
+
+    def __init__(self, filters: Mapping[str, Any]) -> None:
+        given = {name: value for name, value in filters.items() if value is not None}
+        for name in given:
+            if name not in _FILTERS:
+                raise ConfigurationError(f"There is no filter {name!r}. {did_you_mean(name, _FILTERS)}")
+        if given.get("reason", REASONS[0]) not in REASONS:
+            raise ConfigurationError(
+                f"There is no reason {given['reason']!r}. {did_you_mean(given['reason'], REASONS)}"
+            )
+        self.indexes = [(name, str(given[name])) for name in _INDEXED if name in given]
+        self.since = _instant(given.get("since"), "since", 0)
+        self.until = _instant(given.get("until"), "until", NEVER)
+        self.error = str(given.get("error", "")).lower()
+        self._text = str(given.get("text", "")).lower()
+
+    def look_up(self, store: Store) -> None:
+        """Finds the error's index, if only one class of error is meant."""
+        if not self.error:
+            return
+        classes = [one for one in store.dead_values("error") if self.error in one.lower()]
+        if len(classes) == 1:
+            self.indexes.append(("error", classes[0]))
+            self.error = ""
+
+    def query(self, *, oldest_first: bool = False) -> Query:
+        """What the store can answer of it."""
+        return Query(self.indexes, self.since, self.until, oldest_first)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether an index alone answers."""
+        return not self.error and not self._text and len(self.indexes) <= 1
+
+    def fits(self, row: LetterRow) -> bool:
+        """Whether a letter fits what no index knows."""
+        if self.error and self.error not in str(row.about.get("error", "")).lower():
+            return False
+        return not self._text or self._text in json.dumps(row.about, ensure_ascii=False).lower()
+
+
+_INDEXED = ("actor", "queue", "reason", "fingerprint", "schedule")
+_FILTERS = (*_INDEXED, "error", "since", "until", "text")
+
+
+def _instant(value: Any, name: str, default: int) -> int:
+    if value is None:
+        return default
+    return value if isinstance(value, int) and not isinstance(value, bool) else instant_ms(value, name)

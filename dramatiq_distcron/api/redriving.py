@@ -1,0 +1,137 @@
+"""Sending dead letters back: each in one step, at a pace, and never in a circle."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dramatiq import Message
+
+from ..clock import SystemClock
+from ..errors import ConfigurationError, DistCronError, NotFoundError
+from ..letters import DLQ_ACTOR, redriven
+from ..publishing import waiting_form
+from ..store.base import REMEMBERED, LetterRow, Redrive
+from ..suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from dramatiq import Broker
+
+    from ..backends import Backend
+    from ..publishing import Captured
+
+__all__ = ["Pace", "Redriven", "Redriver"]
+
+
+@dataclass
+class Redriven:
+    """What a redrive came to. ``refused`` are the ids of those that stay, with why; ``gone`` were taken by others."""
+
+    redriven: int = 0
+    gone: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+class Redriver:
+    """Parameters:
+    broker: whose code is loaded here.
+    backend: of that broker.
+    """
+
+    def __init__(self, broker: Broker, backend: Backend) -> None:
+        self._broker = broker
+        self._backend = backend
+        self._known: set[str] | None = None
+
+    def send_back(self, rows: Sequence[LetterRow], done: Redriven, *, dry_run: bool = False) -> None:
+        """Sends letters back, each in one step, and adds to ``done``. Raises what the store raises."""
+        now = self._backend.store.now()
+        sent: list[tuple[Redrive, Captured]] = []
+        for row in rows:
+            try:
+                sent.append(self._new_message(row, now))
+            except DistCronError as error:
+                done.refused[row.id] = str(error)
+        if dry_run or not sent:
+            done.redriven += len(sent)
+            return
+        answers = self._backend.store.redrive([one for one, _ in sent])
+        for (one, captured), answer in zip(sent, answers, strict=True):
+            if answer == "ok":
+                done.redriven += 1
+                self._backend.publisher.announce(captured)
+            elif answer == "gone":
+                done.gone += 1
+            else:
+                done.refused[one.id] = answer.removeprefix("failed ")
+
+    def _new_message(self, row: LetterRow, now: int) -> tuple[Redrive, Captured]:
+        """Raises ``DistCronError`` if it would be of no use."""
+        try:
+            message: Message[Any] = redriven(Message.decode(row.data), now)
+        except Exception as error:
+            raise DistCronError(
+                f"The message cannot be decoded here: {error}. Load the app's code with --broker, so that its encoder "
+                "is set."
+            ) from error
+        self._refuse_unknown_actor(message)
+        if message.queue_name not in self._broker.queues:
+            self._broker.declare_queue(message.queue_name)
+        captured = self._backend.publisher.capture(message)
+        data, calls = waiting_form(captured)
+        return Redrive(row.id, message.message_id, data, calls, _run_of(captured.message, now)), captured
+
+    def _refuse_unknown_actor(self, message: Message[Any]) -> None:
+        if self._known is None:
+            self._known = self._known_actors()
+        if self._known and message.actor_name not in self._known:
+            raise NotFoundError(
+                f"Nobody knows the actor {message.actor_name!r} any more, so the message would die again. "
+                f"{did_you_mean(message.actor_name, self._known)}"
+            )
+
+    def _known_actors(self) -> set[str]:
+        """Those of the code that is loaded, or what beats and workers tell of theirs; none if nobody tells."""
+        own = {name for name in self._broker.actors if name != DLQ_ACTOR}
+        if own:
+            return own
+        told = self._backend.store.instances(keep=REMEMBERED)
+        return {name for one in told for name in one.data.get("actors", {})}
+
+
+def _run_of(message: Message[Any], now: int) -> str:
+    """The run of a tick's message that starts again, for the history and for brokers that ask for a ticket."""
+    tick = message.options.get("distcron")
+    if not isinstance(tick, dict):
+        return ""
+    run = {
+        "schedule": str(tick.get("schedule", "")),
+        "queue": message.queue_name,
+        "place": "",
+        "rid": str(message.options.get("redis_message_id", "")),
+        "fire_time": str(tick.get("fire_time", "")),
+        "state": "queued",
+        "at": str(now),
+    }
+    return json.dumps(run)
+
+
+class Pace:
+    """Waits so that no more than ``rate`` letters go a second."""
+
+    def __init__(self, rate: float | None) -> None:
+        if rate is not None and not rate > 0:
+            raise ConfigurationError(f"rate must be a number of letters a second above 0, not {rate!r}.")
+        self._rate = rate
+        self._clock = SystemClock()
+        self._next = self._clock.monotonic()
+
+    def wait(self, count: int) -> None:
+        """After so many."""
+        if self._rate is None:
+            return
+        self._next = max(self._next, self._clock.monotonic()) + count / self._rate
+        time.sleep(max(0.0, self._next - self._clock.monotonic()))

@@ -1,0 +1,237 @@
+"""The middleware of dead letters: what is kept of a message that dies, who is told, and for how long it is kept.
+
+It only makes the letters. They are recorded by the middleware that ends deliveries, in one step with the message's
+leaving its queue, and the actor that tells the handlers is enqueued in the same step where the broker is on Redis.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import dramatiq
+from dramatiq import Message
+from dramatiq.middleware import Middleware
+
+from ..api.letter_infos import DeadLetter, dead_letter
+from ..durations import Duration, milliseconds
+from ..errors import ConfigurationError, ConflictError
+from ..letters import DLQ_ACTOR, DLQ_QUEUE, Redact, about_death, guessed_reason, indexes_of
+from ..logs import get_logger
+from ..store.base import NEVER, Letter, Query
+from ..version import VERSION
+from .marks import attempt_of, marks_of
+
+if TYPE_CHECKING:
+    from dramatiq import Actor, Broker
+    from dramatiq.broker import MessageProxy
+
+    from .distcron import DistCron
+
+__all__ = ["DeadLetters", "Retention"]
+
+_DAY = 86_400
+#: How many letters are dropped in one step.
+_BATCH = 500
+#: From which share of ``max_count`` on it is said that letters will be dropped.
+_NEARLY = 0.9
+
+Handler = Callable[[DeadLetter], Any]
+
+
+@dataclass(frozen=True)
+class Retention:
+    """For how long letters are kept: ``max_age`` in seconds or as a ``timedelta``, and how many. ``None``: no limit."""
+
+    max_age: Duration | None = 30 * _DAY
+    max_count: int | None = 100_000
+
+    def __post_init__(self) -> None:
+        if self.max_age is not None:
+            milliseconds(self.max_age, "max_age", minimum=1000)
+        count = self.max_count
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+            raise ConfigurationError(f"max_count must be a whole number from 1, or None, not {count!r}.")
+
+
+class DeadLetters(Middleware):
+    """Keeps every message that dies, with why, and tells the handlers. ``install(broker)`` adds it.
+
+    Parameters:
+      max_age: for how long letters are kept, in seconds or as a ``timedelta`` (default 30 days; ``None``: for ever).
+      max_count: how many are kept, the newest (default 100,000; ``None``: all). What is dropped is told before, in the
+        log and to the ``on_drop`` hooks.
+      per_actor: a :class:`Retention` for the letters of some actors, by name, beside the limits for all.
+      redact: ``(actor, args, kwargs) -> (args, kwargs)``: what may be shown of a message's arguments. The message
+        itself is kept whole, or it could not be redriven.
+
+    Raises:
+      ConfigurationError: an option has a value it cannot have.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_age: Duration | None = 30 * _DAY,
+        max_count: int | None = 100_000,
+        per_actor: Mapping[str, Retention] | None = None,
+        redact: Redact | None = None,
+    ) -> None:
+        self.logger = get_logger(__name__, type(self))
+        if redact is not None and not callable(redact):
+            raise ConfigurationError(f"redact must be callable, not {redact!r}.")
+        self.retention = Retention(max_age, max_count)
+        self.per_actor = dict(per_actor or {})
+        self.handlers: dict[str, Handler] = {}
+        self.on_drop: list[Callable[[list[DeadLetter]], Any]] = []
+        self._redact = redact
+        self._distcron: DistCron | None = None
+        self._actor: Actor[Any, Any] | None = None
+        self._warned = False
+
+    def attach(self, distcron: DistCron, broker: Broker) -> None:
+        """Tells it who records, and declares the actor that tells the handlers."""
+        self._distcron = distcron
+        if DLQ_ACTOR in broker.actors:
+            self._actor = broker.actors[DLQ_ACTOR]
+            return
+        # A handler that fails is tried again, by whatever retries on this broker.
+        options: dict[str, Any] = {"max_retries": 10} if "max_retries" in broker.actor_options else {}
+        declared = dramatiq.actor(broker=broker, actor_name=DLQ_ACTOR, queue_name=DLQ_QUEUE, **options)
+        self._actor = declared(self._handle)
+
+    # -- a death --------------------------------------------------------------------------------------------
+
+    def takes(self, message: MessageProxy) -> bool:
+        """Whether it is kept: the message that tells of a letter is not, or a failing handler would go on for ever."""
+        return message.actor_name != DLQ_ACTOR
+
+    def letter_of(self, broker: Broker, message: MessageProxy) -> Letter:
+        """What is kept of a message that died."""
+        error = message._exception
+        reason = marks_of(message).reason or self._guess(broker, message, error)
+        host, inner = socket.gethostname(), message._message
+        about = about_death(inner, error, reason, host=host, version=VERSION, redact=self._redact)
+        own = message.options.get("redis_message_id")
+        id = own if isinstance(own, str) and own else f"{message.message_id}.{attempt_of(message)}"
+        return Letter(id, about, _encoded(inner), indexes_of(about))
+
+    def _guess(self, broker: Broker, message: MessageProxy, error: BaseException | None) -> str:
+        actor = broker.actors.get(message.actor_name)
+        options = actor.options if actor else {}
+        throws = message.options.get("throws") or options.get("throws")
+        try:
+            aborted = bool(throws) and isinstance(error, cast(Any, throws))
+        except TypeError:
+            aborted = False
+        return guessed_reason(error, too_old=_is_age(error), aborted=aborted)
+
+    def notification(self, letter: Letter) -> Message[Any] | None:
+        """The message that tells the handlers of a letter."""
+        return None if self._actor is None else self._actor.message(letter.id)
+
+    # -- telling --------------------------------------------------------------------------------------------
+
+    def _handle(self, id: str, handler: str | None = None) -> None:
+        """What the actor does: each handler is called in a message of its own, so that one that fails disturbs none."""
+        assert self._distcron is not None
+        row = self._distcron.open_backend().store.letter(id)
+        if row is None:
+            self.logger.info("Letter %s was redriven or dropped before anybody was told.", id)
+            return
+        letter = dead_letter(row)
+        if handler is None and len(self.handlers) > 1:
+            assert self._actor is not None
+            for name in self.handlers:
+                self._actor.send(id, name)
+        elif handler is not None and handler not in self.handlers:
+            raise ConflictError(f"This worker has no handler {handler!r} of dead letters. Is its module loaded?")
+        elif self.handlers:
+            (self.handlers[handler] if handler else next(iter(self.handlers.values())))(letter)
+        else:
+            self.logger.error(
+                "Dead letter %s: %s on %s, %s: %s", letter.id, letter.actor, letter.queue, letter.reason, letter.error
+            )
+
+    # -- keeping --------------------------------------------------------------------------------------------
+
+    def retain(self) -> int:
+        """Drops what is too old or too much, after telling of it. Returns how many. Raises what the store raises."""
+        assert self._distcron is not None
+        store = self._distcron.open_backend().store
+        now = store.now()
+        dropped = self._drop_beyond(self.retention, (), now)
+        for actor, retention in self.per_actor.items():
+            dropped += self._drop_beyond(retention, (("actor", actor),), now)
+        self._warn_nearly(store.count_letters(Query()))
+        return dropped
+
+    def _drop_beyond(self, retention: Retention, indexes: tuple[tuple[str, str], ...], now: int) -> int:
+        dropped = 0
+        if retention.max_age is not None:
+            until = now - milliseconds(retention.max_age, "max_age")
+            dropped += self._drop(Query(indexes, until=until, oldest_first=True), None, "max_age")
+        if retention.max_count is not None:
+            assert self._distcron is not None
+            store = self._distcron.open_backend().store
+            beyond = store.count_letters(Query(indexes)) - retention.max_count
+            dropped += self._drop(Query(indexes, until=NEVER, oldest_first=True), max(0, beyond), "max_count")
+        return dropped
+
+    def _drop(self, query: Query, count: int | None, why: str) -> int:
+        assert self._distcron is not None
+        store = self._distcron.open_backend().store
+        dropped = 0
+        while count is None or dropped < count:
+            rows = store.letters(query, _BATCH if count is None else min(_BATCH, count - dropped))
+            if not rows:
+                break
+            self._tell_dropped([dead_letter(row) for row in rows], why)
+            dropped += store.drop_letters([row.id for row in rows])
+        return dropped
+
+    def _tell_dropped(self, letters: list[DeadLetter], why: str) -> None:
+        self.logger.warning(
+            "%d dead letters are dropped for %s, from %s to %s.", len(letters), why, letters[0].id, letters[-1].id
+        )
+        for hook in self.on_drop:
+            try:
+                hook(letters)
+            except Exception:
+                self.logger.exception("A hook that is told of dropped letters failed.")
+
+    def _warn_nearly(self, count: int) -> None:
+        most = self.retention.max_count
+        nearly = most is not None and count >= most * _NEARLY
+        if nearly and not self._warned:
+            self.logger.warning(
+                "There are %d dead letters; beyond %s the oldest are dropped. Redrive or discard them: "
+                "dramatiq-distcron dlq stats",
+                count,
+                most,
+            )
+        self._warned = nearly
+
+
+def _is_age(error: BaseException | None) -> bool:
+    """Dramatiq's AgeLimit skips a message that is too old, and says so in words only."""
+    return error is not None and "age limit" in str(error).lower()
+
+
+def _encoded(message: Message[Any]) -> bytes:
+    try:
+        return message.encode()
+    except Exception:
+        # A middleware put something into the options that cannot be sent: the message is worth more than that.
+        plain = {name: value for name, value in message.options.items() if isinstance(value, (str, int, float))}
+        return Message(
+            message.queue_name,
+            message.actor_name,
+            message.args,
+            message.kwargs,
+            plain,
+            message.message_id,
+            message.message_timestamp,
+        ).encode()

@@ -1,0 +1,38 @@
+-- Sends letters back: each out of the dead ones and into its queue as a new message, or neither. A letter that is gone
+-- was redriven or dropped meanwhile, so that sending this script twice does nothing more.
+-- KEYS: namespace, dead, dead.msgs, dead.groups, runs, outbox
+-- ARGV[1]: JSON {by, letters: [{id, message_id, data (index of the ARGV with the message), run, calls}]}; a number in a
+--          call is the index of an ARGV, and one without calls goes into the outbox.
+-- Returns for each 'ok', 'gone' or 'failed ...'
+local given = cjson.decode(ARGV[1])
+local keys = {dead = KEYS[2], data = KEYS[3], groups = KEYS[4], by = given.by}
+local RUNS, OUTBOX = KEYS[5], KEYS[6]
+
+local function redrive(letter)
+  drop_letter(keys, letter.id)
+  if letter.run ~= '' then
+    put_field(RUNS, letter.message_id, letter.run)
+  end
+  if #letter.calls == 0 then
+    put_field(OUTBOX, letter.message_id, ARGV[letter.data])
+  end
+  for _, call in ipairs(letter.calls) do
+    for i = 1, #call do
+      if type(call[i]) == 'number' then
+        call[i] = ARGV[letter.data]
+      end
+    end
+    dispatch({KEYS[1]}, call, spy)
+  end
+end
+
+local answers = {}
+for i, letter in ipairs(given.letters) do
+  if redis.call('hexists', keys.data, letter.id) == 0 then
+    answers[i] = 'gone'
+  else
+    local failure = atomically(redrive, letter)
+    answers[i] = failure and 'failed ' .. failure or 'ok'
+  end
+end
+return answers
