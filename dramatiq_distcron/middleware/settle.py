@@ -11,15 +11,16 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from dramatiq.middleware import Middleware, SkipMessage
+from dramatiq.errors import QueueNotFound
+from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage
 
 from ..durations import utc
-from ..errors import DistCronError, SettlePostponed, StoreUnavailable
+from ..errors import BrokerConnectionError, DistCronError, SettlePostponed, StoreRefused, StoreUnavailable
 from ..logs import get_logger
 from ..places import Places
 from ..publishing import waiting_form
 from ..store.base import Ending, Refused, Started, Waiting
-from ..store.redis import is_passing
+from ..store.redis import is_passing, mapped_errors
 from ..tick import Tick, set_current_tick
 from .marks import Planned, attempt_of, marks_of
 
@@ -127,7 +128,8 @@ class Settle(Middleware):
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         set_current_tick(None)
         if marks_of(message).end is None:
-            marks_of(message).end = (DROPPED, "skipped by a middleware")
+            why = _text(message._exception) if message.failed else "skipped by a middleware"
+            marks_of(message).end = (DROPPED, why)
 
     def after_enqueue(self, broker: Broker, message: Message[Any], delay: int | None) -> None:
         """A copy of a tick's message: its retry, or its way out of the delay queue. The run goes on with it."""
@@ -199,11 +201,23 @@ class Settle(Middleware):
     def _save(self, broker: Broker, message: MessageProxy) -> None:
         """What could not be recorded with the ack goes before it: rather twice than not at all."""
         marks = marks_of(message)
-        try:
-            if marks.planned is not None:
+        if marks.planned is not None:
+            try:
                 broker.enqueue(message.copy(), delay=marks.planned.delay)
-            if marks.announce is not None:
-                broker.enqueue(marks.announce)
+            except Exception as error:
+                raise _postponed(message, error) from error
+        if marks.announce is not None:
+            self._tell_actor(broker, message, marks.announce)
+
+    def _tell_actor(self, broker: Broker, message: MessageProxy, announce: Message[Any]) -> None:
+        """Tells an actor of the end. What will never work must not keep the message from its end."""
+        try:
+            with mapped_errors("the broker"):
+                broker.enqueue(announce)
+        except BrokerConnectionError as error:
+            raise _postponed(message, error) from error
+        except (MiddlewareError, StoreRefused, QueueNotFound) as error:
+            self.logger.error("Nobody can be told that message %s ended: %s", message.message_id, error)
         except Exception as error:
             raise _postponed(message, error) from error
 
@@ -267,10 +281,7 @@ class Settle(Middleware):
         marks = marks_of(message)
         captured = self._captured(message.copy())
         if captured is None:
-            # Nobody could ever run it again as it is now: it is dead, and not gone.
-            marks.reason = NOT_RECORDED
-            error = f"{NOT_RECORDED}: its retry cannot be made"
-            return Ending(message.message_id, DEAD, error, call=self._end_call(message, "nack"), claim=marks.claim)
+            return self._dying(message)
         call = self._end_call(message, "ack")
         data, calls = waiting_form(captured)
         key = captured.message.options.get("redis_message_id") or f"{message.message_id}.{attempt_of(message)}"
@@ -291,6 +302,19 @@ class Settle(Middleware):
             calls=captured.calls if at_once else (),
         )
 
+    def _dying(self, message: MessageProxy) -> Ending:
+        """Nobody could ever run it again as it is now: it is dead, and not gone."""
+        marks = marks_of(message)
+        marks.reason, marks.planned = NOT_RECORDED, None
+        error = f"{NOT_RECORDED}: its retry cannot be made"
+        call = self._end_call(message, "nack")
+        if not call:
+            # The broker's own nack must do it, and the worker is at the ack: it looks again.
+            message.fail()
+            marks.end = (DEAD, error)
+            raise SettlePostponed(f"Message {message.message_id} is dead, {error}.")
+        return Ending(message.message_id, DEAD, error, call=call, claim=marks.claim)
+
     def _captured(self, message: Message[Any]) -> Captured | None:
         """The message on its way, with its hooks, or without them if one refuses it: a retry is nothing new."""
         publisher = self._backend().publisher
@@ -307,10 +331,7 @@ class Settle(Middleware):
         if marks.announce is None:
             return ()
         if self._backend().by_outbox:
-            try:
-                broker.enqueue(marks.announce)
-            except Exception as error:
-                raise _postponed(message, error) from error
+            self._tell_actor(broker, message, marks.announce)
             return ()
         captured = self._captured(marks.announce)
         if captured is None:

@@ -101,7 +101,7 @@ class RetryVerbs(Verbs):
         while True:
             with self._errors():
                 at, some = self._client.hscan(self.keys.budgets, at)
-            found.update({text(name): json.loads(value) for name, value in some.items()})
+            found.update({text(name): standing for name, value in some.items() if (standing := _standing(value))})
             if at == 0:
                 return found
 
@@ -122,6 +122,15 @@ def waiting_text(waiting: Waiting) -> bytes:
     """As it is stored."""
     about = {**waiting.about, "calls": [[_argument(one) for one in call] for call in waiting.calls]}
     return json.dumps(about).encode() + b"\n" + waiting.data
+
+
+def _standing(value: bytes) -> Mapping[str, float] | None:
+    """How a budget stands; ``None`` if it is none of ours."""
+    try:
+        found = json.loads(value)
+        return {name: float(found.get(name, 0)) for name in ("tokens", "at", "taken", "put_off")}
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def _argument(argument: Any) -> Any:
