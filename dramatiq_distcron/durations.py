@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from .errors import ConfigurationError
 
-__all__ = ["LAST_INSTANT", "Duration", "instant_ms", "iso", "milliseconds", "parse_duration", "utc"]
+__all__ = ["LAST_INSTANT", "LONGEST", "Duration", "instant_ms", "iso", "milliseconds", "parse_duration", "utc"]
 
 #: Seconds or a ``timedelta``.
 Duration: TypeAlias = "int | float | timedelta"
@@ -16,7 +16,7 @@ Duration: TypeAlias = "int | float | timedelta"
 #: The last instant a datetime can name, in UTC ms: the end of the year 9999.
 LAST_INSTANT = 253_402_300_799_999
 #: No duration of ours needs to be longer: a hundred years, in ms.
-_LONGEST = 100 * 366 * 86_400_000
+LONGEST = 100 * 366 * 86_400_000
 
 _NO_NUMBERS = (float("inf"), float("-inf"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -38,10 +38,10 @@ def milliseconds(value: Duration, what: str, *, minimum: int = 0) -> int:
         raise ConfigurationError(f"{what} must be a number of seconds or a timedelta, not {value!r}.")
     else:
         # Cut first: what is beyond all bounds, infinity included, has no milliseconds.
-        found = round(max(-_LONGEST, min(value, _LONGEST)) * 1000)
+        found = round(max(-LONGEST, min(value, LONGEST)) * 1000)
     if found < minimum:
         raise ConfigurationError(f"{what} must be at least {minimum / 1000:g} s, not {value!r}.")
-    if found > _LONGEST:
+    if found > LONGEST:
         raise ConfigurationError(f"{what} must be at most a hundred years; the one given is longer.")
     return found
 

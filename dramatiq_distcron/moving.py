@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dramatiq import Message
@@ -57,6 +57,8 @@ class Mover:
         self._next: float | None = None
         self._offset: float | None = None
         self._earned: Counter[RetryBudget] = Counter()
+        #: What is in its broker again and must not be taken once more.
+        self._published: set[str] = set()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._users = 0
@@ -86,10 +88,12 @@ class Mover:
 
     def start(self, on_duty: Callable[[], bool] = lambda: True) -> None:
         """Moves from now on, as long as ``on_duty`` says so."""
-        self._users += 1
-        if self._users > 1:
+        self._users = max(0, self._users) + 1
+        if self._thread is not None and self._thread.is_alive():
             # Several workers in one process share it.
             return
+        # One of the process this was forked from is not alive here, nor are its users.
+        self._users = 1
         self._on_duty = on_duty
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="distcron-retries", daemon=True)
@@ -170,18 +174,25 @@ class Mover:
 
     def _move_some(self) -> Moved:
         backend = self._backend()
+        self._drop_published()
         asked = self._clock.monotonic()
         found = backend.store.move_retries(_BATCH, hold=_HOLD if backend.by_outbox else None)
         self._offset = found.now - asked * 1000
-        for key, data in found.taken:
-            self._publish_taken(key, data)
+        self._publish_all(found.taken, until=asked + _HOLD / 2000)
         if found.next_due is not None:
             self.expect(max(0, found.next_due - found.now))
         if found.put_off:
             self.logger.info("%d retries are put off, because their budget is spent.", found.put_off)
         return found
 
-    def _publish_taken(self, key: str, data: bytes) -> None:
+    def _publish_all(self, taken: Sequence[tuple[str, bytes]], until: float) -> None:
+        """Publishes what was taken. What could not be in time is due again, and others may be at it by then."""
+        for key, data in taken:
+            if self._clock.monotonic() < until and self._publish_taken(key, data):
+                self._published.add(key)
+        self._drop_published()
+
+    def _publish_taken(self, key: str, data: bytes) -> bool:
         publisher = self._backend().publisher
         assert isinstance(publisher, OutboxPublisher)
         try:
@@ -191,8 +202,14 @@ class Mover:
             self.logger.error(
                 "Retry %s could not be published; it is tried again in %d s: %s", key, _HOLD // 1000, error
             )
-            return
-        self._backend().store.drop_retry(key)
+            return False
+        return True
+
+    def _drop_published(self) -> None:
+        """Also what could not be dropped when it was published: it would be published twice."""
+        for key in list(self._published):
+            self._backend().store.drop_retry(key)
+            self._published.discard(key)
 
     def _pay_in(self) -> None:
         with self._changed:

@@ -15,6 +15,7 @@ from .errors import ConfigurationError
 from .logs import get_logger
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
 
 __all__ = ["RetryAfter"]
@@ -51,8 +52,12 @@ class RetryAfter(Retry):
         longest = milliseconds(cap, "cap")
         delay = None if asked is None else min(max(0, asked), longest)
         super().__init__(message or f"Retry-After: {when}", delay)
-        #: In ms; a random part of it is added by the middleware.
-        self.jitter = milliseconds(jitter, "jitter")
+        self._jitter = milliseconds(jitter, "jitter")
+        self._cap = longest
+
+    def spread(self, rng: random.Random) -> float | None:
+        """The wait in ms with its jitter, never over the cap. ``None``: the server asked for none."""
+        return None if self.delay is None else min(self.delay + rng.uniform(0, self._jitter), self._cap)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Result backends may carry it to another process; there the wait is known already.
@@ -82,7 +87,7 @@ def _of_header(text: str, now: Callable[[], int]) -> int | None:
     text = text.strip()
     if text.isascii() and text.isdigit():
         # A server may send any number of digits.
-        return min(int(text[:15]), 10**9) * 1000
+        return min(int(text.lstrip("0")[:15] or 0), 10**9) * 1000
     try:
         date = parsedate_to_datetime(text)
     except (TypeError, ValueError, IndexError, OverflowError):

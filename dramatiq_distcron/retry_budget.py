@@ -12,6 +12,8 @@ from .errors import ConfigurationError
 
 __all__ = ["Bucket", "RetryBudget"]
 
+#: When a retry that was put off asks again, in ms: the first in the line, each after it, and the last.
+_FIRST, _STEP, _LAST = 1000, 2, 60_000
 #: The longest name, in characters: it is part of what is stored with each message that waits.
 _LONGEST = 100
 
@@ -55,17 +57,26 @@ class Bucket:
     at: int
     taken: int = 0
     put_off: int = 0
+    line: int = 0
 
     def fill(self, floor: float, burst: float, now: int) -> None:
         """Adds what came since it was looked at last; ``now`` in ms. A clock that stepped back earns nothing."""
         self.tokens = min(burst, self.tokens + max(0, now - self.at) / 1000 * floor)
         self.at = now
 
-    def take(self) -> bool:
-        """Takes a token, if there is one."""
-        if self.tokens < 1:
-            self.put_off += 1
-            return False
-        self.tokens -= 1
-        self.taken += 1
-        return True
+    def take(self, now: int) -> int | None:
+        """Takes a token, if there is one. If not: when to ask again, in ms.
+
+        Those that are put off form a line, so that however many wait, they ask one after the other.
+        """
+        if self.tokens >= 1:
+            self.tokens -= 1
+            self.taken += 1
+            return None
+        self.put_off += 1
+        place = max(self.line, now + _FIRST)
+        if place > now + _LAST:
+            # The line is long: it is walked faster, so that nobody waits for more than a minute before asking.
+            return now + _FIRST + (self.put_off * 37) % (_LAST - _FIRST)
+        self.line = place + _STEP
+        return place

@@ -16,7 +16,7 @@ from dramatiq.common import compute_backoff
 from dramatiq.middleware.retries import DEFAULT_MAX_BACKOFF, DEFAULT_MIN_BACKOFF
 
 from .backoff import constant, delays
-from .durations import milliseconds
+from .durations import LONGEST, milliseconds
 from .errors import ConfigurationError
 from .logs import get_logger
 from .retry_after import RetryAfter
@@ -83,7 +83,7 @@ def decide(
     if _throws(failure.exception, message.get("throws") or actor.get("throws")):
         return End(ABORTED)
     levels = (message, actor, defaults)
-    limit = _first(levels, "max_retries", lambda value: value is None or _is_number(value))
+    limit = _first(levels, "max_retries", _is_limit)
     if _is_over(failure, actor.get("retry_when", defaults.get("retry_when")), limit):
         return End(EXHAUSTED, limit)
     delay = _delay(failure, levels, rng)
@@ -114,10 +114,9 @@ def _is_over(failure: Failure, retry_when: Any, limit: int | None) -> bool:
 
 
 def _delay(failure: Failure, levels: Sequence[Mapping[str, Any]], rng: random.Random) -> int:
-    exception = failure.exception
-    if isinstance(exception, Retry) and exception.delay is not None:
-        added = rng.uniform(0, exception.jitter) if isinstance(exception, RetryAfter) else 0
-        return max(0, int(exception.delay + added))
+    asked = _asked(failure.exception, rng)
+    if asked is not None:
+        return asked
     for level in levels:
         chosen = _chosen(failure, level, rng)
         if chosen is not None:
@@ -125,6 +124,19 @@ def _delay(failure: Failure, levels: Sequence[Mapping[str, Any]], rng: random.Ra
         if "min_backoff" in level or "max_backoff" in level:
             break
     return _by_formula(failure.retries, levels)
+
+
+def _asked(exception: BaseException, rng: random.Random) -> int | None:
+    """The wait that the exception itself asks for, as Dramatiq's ``Retry`` can."""
+    delay: Any = exception.delay if isinstance(exception, Retry) else None
+    if isinstance(exception, RetryAfter) and delay is not None:
+        delay = exception.spread(rng)
+    if isinstance(delay, timedelta):
+        delay = delay / timedelta(milliseconds=1)
+    if delay is None or _is_number(delay):
+        return None if delay is None else int(min(max(0, delay), LONGEST))
+    _log.warning("Retry(delay=%r) is no time in ms, so the backoff decides.", delay)
+    return None
 
 
 def _chosen(failure: Failure, level: Mapping[str, Any], rng: random.Random) -> int | None:
@@ -152,6 +164,11 @@ def _by_formula(retries: int, levels: Sequence[Mapping[str, Any]]) -> int:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+
+
+def _is_limit(value: Any) -> bool:
+    # False is 0 to Dramatiq: no retries.
+    return value is None or isinstance(value, bool) or _is_number(value)
 
 
 def _first(levels: Sequence[Mapping[str, Any]], name: str, fits: Callable[[Any], bool], default: Any = None) -> Any:

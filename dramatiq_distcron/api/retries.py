@@ -21,9 +21,9 @@ _PAGE = 500
 class RetryInfo:
     """A message that waits for its retry. Times are UTC ms.
 
-    ``id`` is the message's, ``key`` its own among those that wait. ``due_at`` is when it goes back to its queue; one
-    whose ``budget`` is spent is put off. ``attempt`` is how often it failed. ``schedule`` and ``fire_time`` are those
-    of its tick, if it is one's.
+    ``id`` is the message's, ``key`` its own among those that wait. ``due_at`` is when it goes back to its queue (0: at
+    once, by hand); one whose ``budget`` is spent is put off. ``attempt`` is how often it failed. ``schedule`` and
+    ``fire_time`` are those of its tick, if it is one's.
     """
 
     id: str
@@ -83,8 +83,12 @@ class WaitingRetries:
 
     def run_all_now(self) -> int:
         """Makes every message due at once. Returns how many. Do so before the middleware is taken out for good."""
-        store = self._backend().store
-        return sum(store.hurry_retry(row.key) for row in list(self._rows()))
+        store, seen, hurried = self._backend().store, set[str](), 0
+        # Those that go back meanwhile shift the pages, so it is looked until nothing new is found.
+        while found := [row.key for row in self._rows() if row.key not in seen]:
+            hurried += sum(store.hurry_retry(key) for key in found)
+            seen.update(found)
+        return hurried
 
     def cancel(self, id: str) -> None:
         """Drops a message for good. If it is a tick's, its run is recorded as dropped.
@@ -117,18 +121,23 @@ def _info(row: WaitingRow) -> RetryInfo:
     about = row.about
     budget = about.get("budget")
     return RetryInfo(
-        id=str(about.get("id", row.key)),
+        id=str(about.get("id") or row.key),
         key=row.key,
         actor=str(about.get("actor", "")),
         queue=str(about.get("queue", "")),
-        attempt=about.get("attempt"),
+        attempt=_whole(about.get("attempt")),
         error=about.get("error"),
-        first_failed_at=about.get("first_failed_at"),
+        first_failed_at=_whole(about.get("first_failed_at")),
         due_at=row.due,
         budget=budget[0] if isinstance(budget, list) and budget else None,
         schedule=about.get("schedule"),
-        fire_time=about.get("fire_time"),
+        fire_time=_whole(about.get("fire_time")),
     )
+
+
+def _whole(value: object) -> int | None:
+    # What somebody else wrote there may be anything.
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _not_waiting(id: str) -> NotFoundError:

@@ -52,18 +52,7 @@ def _list(args: argparse.Namespace) -> int:
     now = distcron.open_backend().store.now()
     print_table(
         ["MESSAGE", "ACTOR", "QUEUE", "FAILED", "ERROR", "DUE", "BUDGET"],
-        [
-            (
-                one.id,
-                one.actor,
-                one.queue,
-                f"{one.attempt or '?'}x",
-                one.error or "-",
-                _due(one, now),
-                one.budget or "-",
-            )
-            for one in found
-        ],
+        [_row(one, now) for one in found],
     )
     if len(found) < waiting:
         print(f"{waiting} messages wait in all.", file=sys.stderr)
@@ -89,7 +78,7 @@ def _json(one: RetryInfo) -> dict[str, Any]:
     return {
         **asdict(one),
         "first_failed_at": instant(one.first_failed_at),
-        "due_at": instant(one.due_at),
+        "due_at": instant(one.due_at or None),
         "fire_time": instant(one.fire_time),
     }
 

@@ -82,8 +82,9 @@ class DistCron(Middleware, ScheduleHost):
         self._broker = broker
         refuse_two(broker)
         self.attach(broker)
-        # Of this process, and not of the one it was forked from.
-        self.presence.holder = self.settle.worker_id = uuid.uuid4().hex
+        if not self.presence.is_told:
+            # Of this process, and not of the one it was forked from. Its other workers share it.
+            self.presence.holder = self.settle.worker_id = uuid.uuid4().hex
         if self.presence not in broker.middleware:
             broker.add_middleware(self.presence)
         keep_last(broker, self.settle)

@@ -31,9 +31,10 @@ class Marks:
     """Of one delivery.
 
     ``end`` is how the run went (state, error). ``attempt`` is that of this delivery, ``claim`` its id if it asked for
-    a ticket. ``not_ours``: it is a copy; ``put_off``: it is to come again later. ``planned`` is its retry, ``reason``
-    why there is none, and ``announce`` the message that tells of its end. ``counted``: its deliveries are. ``ending``
-    and the messages ``captured`` for it are kept for when it must be recorded again; ``settled`` says that it is.
+    a ticket. ``not_ours``: it is a copy; ``put_off``: it is to come again later. ``undecided``: it was taken up, and
+    what becomes of it if it fails is not decided yet. ``planned`` is its retry, ``reason`` why there is none, and
+    ``announce`` the message that tells of its end. ``counted``: its deliveries are. ``ending`` and the messages
+    ``captured`` for it are kept for when it must be recorded again; ``settled`` says that it is.
     """
 
     end: tuple[str, str] | None = None
@@ -45,6 +46,7 @@ class Marks:
     reason: str = ""
     announce: Message[Any] | None = None
     counted: bool = False
+    undecided: bool = False
     ending: Ending | None = None
     captured: list[Captured] = field(default_factory=list)
     settled: bool = False
@@ -62,4 +64,4 @@ def marks_of(message: MessageProxy) -> Marks:
 def attempt_of(message: Message[Any] | MessageProxy) -> int:
     """How many retries there were before."""
     retries = message.options.get("retries", 0)
-    return retries if isinstance(retries, int) and not isinstance(retries, bool) else 0
+    return max(0, retries) if isinstance(retries, int) and not isinstance(retries, bool) else 0

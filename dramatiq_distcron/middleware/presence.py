@@ -63,11 +63,22 @@ class Presence(Middleware):
         self._backend = backend
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._users = 0
         self._started_at: int | None = None
         self._queues: list[str] = []
         self._warned = False
 
+    @property
+    def is_told(self) -> bool:
+        """Whether a worker of this process is up."""
+        return self._thread is not None and self._thread.is_alive()
+
     def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
+        self._users = max(0, self._users) + 1
+        if self.is_told:
+            # Several workers in one process are one instance.
+            return
+        self._users = 1
         self._stopped.clear()
         chosen = worker.consumer_whitelist
         self._queues = sorted(name for name in broker.get_declared_queues() if not chosen or name in chosen)
@@ -76,6 +87,9 @@ class Presence(Middleware):
 
     def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
         """Not before: until its last run is over, nobody else may think that it is free."""
+        self._users -= 1
+        if self._users > 0:
+            return
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

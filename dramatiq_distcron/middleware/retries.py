@@ -7,36 +7,30 @@ a failed message is never in zero places and its retry exists once.
 from __future__ import annotations
 
 import random
-import traceback
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dramatiq import RateLimitExceeded
 from dramatiq.middleware import Middleware, SkipMessage
 from dramatiq.middleware.retries import Retries
 
-from ..durations import milliseconds
-from ..errors import ConfigurationError, ConflictError, DistCronError
+from ..errors import ConflictError, DistCronError
 from ..logs import get_logger
 from ..retry_budget import RetryBudget
-from ..retrying import ABORTED, EXHAUSTED, POISON, TOO_OLD, Chooser, End, Failure, chooser, decide
+from ..retrying import ABORTED, EXHAUSTED, POISON, TOO_OLD, Again, End, Failure, chooser, decide
 from .marks import Planned, attempt_of, marks_of
+from .retry_options import CHECKED, DURATIONS, checked, checked_budget
+from .telling import HISTORY, about, delivery_of, previous_delay, tell_failure
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from dramatiq import Actor, Broker, Worker
     from dramatiq.broker import MessageProxy
 
     from .distcron import DistCron
 
 __all__ = ["HISTORY", "BackoffRetries", "refuse_two", "replace_retries"]
-
-#: The message option that tells of the failures before.
-HISTORY = "distcron_retries"
-#: How many failures are told of, and how long the text of one may be, in characters.
-_FAILURES, _TEXT = 5, 200
-
-_DURATIONS = ("min_backoff", "max_backoff", "max_retry_age")
 
 
 class BackoffRetries(Retries):
@@ -80,14 +74,16 @@ class BackoffRetries(Retries):
     ) -> None:
         super().__init__(max_retries=max_retries, retry_when=retry_when)  # type: ignore[arg-type]
         self.logger = get_logger(__name__, type(self))
-        given = {"min_backoff": min_backoff, "max_backoff": max_backoff, "max_retry_age": max_retry_age}
+        given: dict[str, Any] = {"min_backoff": min_backoff, "max_backoff": max_backoff, "max_retry_age": max_retry_age}
         given = {name: value for name, value in given.items() if value is not None}
-        options = _checked({**given, "backoff": backoff, "max_deliveries": max_deliveries}, "BackoffRetries()")
+        given.update(backoff=backoff, max_deliveries=max_deliveries, max_retries=max_retries, retry_when=retry_when)
+        options = checked(given, "BackoffRetries()")
         self.min_backoff = options.get("min_backoff", self.min_backoff)
         self.max_backoff = options.get("max_backoff", self.max_backoff)
-        self._defaults = {**options, "max_retries": max_retries, "retry_when": retry_when}
-        self._budget = _checked_budget(retry_budget)
+        self._defaults = options
         self._budgets: dict[str, RetryBudget] = {}
+        self._budget = checked_budget(retry_budget)
+        self._take_in_budget(self._budget, "BackoffRetries()")
         self._rng = rng or random.Random()
         self._distcron: DistCron | None = None
 
@@ -112,20 +108,19 @@ class BackoffRetries(Retries):
     def before_declare_actor(self, broker: Broker, actor: Actor[Any, Any]) -> None:
         """Checks the actor's options. Raises ``ConfigurationError`` if one cannot be."""
         options = actor.options
-        checked = _checked({name: options[name] for name in options if name in _CHECKED}, f"actor {actor.actor_name!r}")
-        for name in _DURATIONS:
-            if name in checked:
-                options[name] = checked[name]
-        self._take_in_budget(_checked_budget(options.get("retry_budget")), actor.actor_name)
+        where = f"actor {actor.actor_name!r}"
+        found = checked({name: options[name] for name in options if name in CHECKED}, where)
+        options.update((name, found[name]) for name in DURATIONS if name in found)
+        self._take_in_budget(checked_budget(options.get("retry_budget")), where)
 
-    def _take_in_budget(self, budget: RetryBudget | None, actor: str) -> None:
+    def _take_in_budget(self, budget: RetryBudget | None, where: str) -> None:
         if budget is None or budget.name is None:
             return
         known = self._budgets.setdefault(budget.name, budget)
         if known != budget:
             raise ConflictError(
-                f"The retry budget {budget.name!r} of actor {actor!r} has other numbers than the one of that name "
-                "that is known already. Make one RetryBudget(...) and give it to each actor."
+                f"The retry budget {budget.name!r} of {where} has other numbers than the one of that name "
+                "that is known already. Make one RetryBudget(...) and give it to all."
             )
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
@@ -137,12 +132,13 @@ class BackoffRetries(Retries):
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         """Counts the delivery, if its actor wants that. Raises ``SkipMessage`` for one that killed too many workers."""
+        marks = marks_of(message)
+        marks.undecided, marks.attempt = True, attempt_of(message)
         limit = self._option(broker, message, "max_deliveries")
         if limit is None:
             return
-        marks = marks_of(message)
         try:
-            count = self._recorder.open_backend().store.count_delivery(_delivery(message))
+            count = self._recorder.open_backend().store.count_delivery(delivery_of(message))
         except DistCronError as error:
             self.logger.warning("A delivery of message %s could not be counted: %s", message.message_id, error)
             return
@@ -159,42 +155,70 @@ class BackoffRetries(Retries):
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         """Decides what becomes of a failed run, and notes it for the end of the delivery."""
+        if exception is not None:
+            self._decide(broker, message, exception)
+            return
+        marks_of(message).undecided = False
+        budget = self._budget_of(broker.get_actor(message.actor_name))
+        if budget is not None:
+            self._recorder.mover.earned(budget)
+
+    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
+        marks_of(message).undecided = False
+
+    def before_ack(self, broker: Broker, message: MessageProxy) -> None:
+        """Decides now if a time limit, or the worker's end, cut in while that was done: an ack would be a loss."""
+        if marks_of(message).undecided and message._exception is not None:
+            self._decide(broker, message, message._exception)
+
+    def _decide(self, broker: Broker, message: MessageProxy, exception: BaseException) -> None:
+        """By the options. If that fails, by ``max_retries`` and the formula: an error would end in an ack."""
+        marks = marks_of(message)
+        retries = attempt_of(message) if marks.attempt is None else marks.attempt
+        if retries != attempt_of(message):
+            # This was cut off before.
+            message.options["retries"] = retries
+        try:
+            self._decide_by_options(broker, message, exception)
+        except Exception:
+            self.logger.exception("What becomes of message %s was decided without its options.", message.message_id)
+            message.options["retries"] = retries + 1
+            verdict = decide(Failure(exception, retries), {}, {}, {"max_retries": self.max_retries}, self._rng)
+            self._note(message, verdict, None)
+        marks.undecided = False
+
+    def _decide_by_options(self, broker: Broker, message: MessageProxy, exception: BaseException) -> None:
         actor = broker.get_actor(message.actor_name)
-        if exception is None:
-            budget = self._budget_of(actor)
-            if budget is not None:
-                self._recorder.mover.earned(budget)
-            return
-        now = self._recorder.mover.now()
-        failure = Failure(exception, attempt_of(message), max(0, now - message.message_timestamp), _previous(message))
+        now, retries = self._recorder.mover.now(), attempt_of(message)
+        failure = Failure(exception, retries, max(0, now - message.message_timestamp), previous_delay(message))
         verdict = decide(failure, message.options, self._options_of(actor), self._defaults_now, self._rng)
-        if isinstance(verdict, End) and verdict.reason == ABORTED:
-            self.logger.info("Aborting message %s.", message.message_id)
-            self._end(message, verdict.reason)
-            return
-        self._tell_failure(message, failure, now, None if isinstance(verdict, End) else verdict.delay)
+        if not (isinstance(verdict, End) and verdict.reason == ABORTED):
+            tell_failure(message, exception, now, verdict.delay if isinstance(verdict, Again) else None)
+        self._note(message, verdict, None if isinstance(exception, RateLimitExceeded) else self._budget_of(actor))
         if isinstance(verdict, End):
-            self.logger.warning("No more retries for message %s: %s.", message.message_id, verdict.reason)
-            self._end(message, verdict.reason)
-            self._announce(broker, message, actor, failure.retries, verdict)
+            self._announce(broker, message, actor, retries, verdict)
+
+    def _note(self, message: MessageProxy, verdict: Again | End, budget: RetryBudget | None) -> None:
+        if isinstance(verdict, Again):
+            self.logger.info("Message %s is retried in %d ms.", message.message_id, verdict.delay)
+            marks_of(message).planned = Planned(verdict.delay, about(message, budget))
             return
-        self.logger.info("Message %s is retried in %d ms.", message.message_id, verdict.delay)
-        budget = None if isinstance(exception, RateLimitExceeded) else self._budget_of(actor)
-        marks_of(message).planned = Planned(verdict.delay, _about(message, budget))
+        if verdict.reason == ABORTED:
+            self.logger.info("Aborting message %s.", message.message_id)
+        else:
+            self.logger.warning("No more retries for message %s: %s.", message.message_id, verdict.reason)
+        marks_of(message).reason = verdict.reason
+        message.fail()
 
     def after_ack(self, broker: Broker, message: MessageProxy) -> None:
         """The delivery came to its end."""
         if marks_of(message).counted:
             try:
-                self._recorder.open_backend().store.forget_delivery(_delivery(message))
+                self._recorder.open_backend().store.forget_delivery(delivery_of(message))
             except DistCronError as error:
                 self.logger.debug("The count of message %s stays until it fades: %s", message.message_id, error)
 
     after_nack = after_ack
-
-    def _end(self, message: MessageProxy, reason: str) -> None:
-        marks_of(message).reason = reason
-        message.fail()
 
     def _announce(
         self, broker: Broker, message: MessageProxy, actor: Actor[Any, Any], retries: int, verdict: End
@@ -203,27 +227,11 @@ class BackoffRetries(Retries):
         target = message.options.get("on_retry_exhausted") or actor.options.get("on_retry_exhausted")
         if not target or verdict.reason not in (EXHAUSTED, TOO_OLD):
             return
-        about = {"retries": retries, "max_retries": verdict.max_retries}
+        counts = {"retries": retries, "max_retries": verdict.max_retries}
         try:
-            marks_of(message).announce = broker.get_actor(target).message(message.asdict(), about)
+            marks_of(message).announce = broker.get_actor(target).message(message.asdict(), counts)
         except Exception:
             self.logger.exception("The actor %r cannot be told that message %s ended.", target, message.message_id)
-
-    def _tell_failure(self, message: MessageProxy, failure: Failure, now: int, delay: int | None) -> None:
-        """What Dramatiq tells in the message's options, and our own."""
-        error = failure.exception
-        message.options["retries"] = failure.retries + 1
-        message.options["traceback"] = "".join(traceback.format_exception(error, limit=30))
-        message.options["requeue_timestamp"] = now
-        told = _history(message)
-        attempt = {"at": now, "error": type(error).__name__, "text": _cut(error)}
-        message.options[HISTORY] = {
-            "attempt": failure.retries + 1,
-            "first_failed_at": told.get("first_failed_at", now),
-            "last_error": type(error).__name__,
-            "next_delay": delay,
-            "attempts": [*told.get("attempts", []), attempt][-_FAILURES:],
-        }
 
     # -- options --------------------------------------------------------------------------------------------
 
@@ -244,7 +252,7 @@ class BackoffRetries(Retries):
         return (actor.options if actor else {}).get(name, self._defaults.get(name))
 
     def _budget_of(self, actor: Actor[Any, Any]) -> RetryBudget | None:
-        budget = _checked_budget(actor.options.get("retry_budget")) or self._budget
+        budget = checked_budget(actor.options.get("retry_budget")) or self._budget
         if budget is None or budget.name is not None:
             return budget
         return RetryBudget(actor.actor_name, ratio=budget.ratio, floor=budget.floor, burst=budget.burst)
@@ -278,104 +286,3 @@ def refuse_two(broker: Broker) -> None:
             f"Several middlewares of this broker retry messages: {names}. Each failure would be retried by all of "
             "them: leave Retries out, or call install(broker), which puts BackoffRetries in its place."
         )
-
-
-# -- checks ---------------------------------------------------------------------------------------------------
-
-_CHECKED = (*_DURATIONS, "backoff", "max_deliveries", "throws", "retry_when")
-
-
-def _checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options with durations in ms and ``backoff`` as a chooser. Raises ``ConfigurationError``."""
-    found = dict(options)
-    clashing = [name for name in ("min_backoff", "max_backoff") if name in options]
-    if options.get("backoff") is not None:
-        if clashing:
-            raise ConflictError(f"{where} has backoff= and {clashing[0]}=, which exclude each other: leave one out.")
-        found["backoff"] = _chooser(options["backoff"], where)
-    for name in _DURATIONS:
-        if options.get(name) is not None:
-            found[name] = _ms(options[name], f"{name} of {where}")
-    limit = options.get("max_deliveries")
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise ConfigurationError(f"max_deliveries of {where} must be a whole number from 1, not {limit!r}.")
-    _refuse_no_classes(options.get("throws"), where)
-    if options.get("retry_when") is not None and not callable(options["retry_when"]):
-        raise ConfigurationError(f"retry_when of {where} must be callable, not {options['retry_when']!r}.")
-    return found
-
-
-def _chooser(backoff: Any, where: str) -> Chooser:
-    return chooser(backoff, f"backoff of {where}")
-
-
-def _ms(value: Any, what: str) -> int | float:
-    """Milliseconds or a ``timedelta``, as Dramatiq's users know them."""
-    if isinstance(value, timedelta):
-        return milliseconds(value, what)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise ConfigurationError(f"{what} must be milliseconds or a timedelta, not {value!r}.")
-    return value
-
-
-def _refuse_no_classes(throws: Any, where: str) -> None:
-    classes = throws if isinstance(throws, tuple) else () if throws is None else (throws,)
-    for one in classes:
-        if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise ConfigurationError(
-                f"throws of {where} must be an exception class or a tuple of them, not {throws!r}."
-            )
-
-
-def _checked_budget(budget: Any) -> RetryBudget | None:
-    if budget is None or isinstance(budget, RetryBudget):
-        return budget
-    if isinstance(budget, str):
-        return RetryBudget(budget)
-    raise ConfigurationError(f"retry_budget must be a RetryBudget or the name of one, not {budget!r}.")
-
-
-# -- what a message tells -------------------------------------------------------------------------------------
-
-
-def _history(message: MessageProxy) -> dict[str, Any]:
-    told = message.options.get(HISTORY)
-    if isinstance(told, dict) and isinstance(told.get("attempts", []), list):
-        return told
-    return {}
-
-
-def _previous(message: MessageProxy) -> int | None:
-    """The wait before this run in ms, if it was a retry."""
-    delay = _history(message).get("next_delay")
-    return delay if isinstance(delay, int) and not isinstance(delay, bool) else None
-
-
-def _cut(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:
-        text = "<its text cannot be made>"
-    return text[:_TEXT].encode("utf-8", "replace").decode()
-
-
-def _delivery(message: MessageProxy) -> str:
-    """What one delivery and its redeliveries have in common, and the message's retries have not."""
-    own = message.options.get("redis_message_id")
-    return own if isinstance(own, str) else f"{message.message_id}.{attempt_of(message)}"
-
-
-def _about(message: MessageProxy, budget: RetryBudget | None) -> dict[str, Any]:
-    told = _history(message)
-    tick = message.options.get("distcron")
-    about = {
-        "id": message.message_id,
-        "actor": message.actor_name,
-        "queue": message.queue_name,
-        "attempt": told.get("attempt"),
-        "first_failed_at": told.get("first_failed_at"),
-        "error": told.get("last_error"),
-        "schedule": tick.get("schedule") if isinstance(tick, dict) else None,
-        "fire_time": tick.get("fire_time") if isinstance(tick, dict) else None,
-    }
-    return about if budget is None else {**about, "budget": [budget.name, budget.floor, budget.burst]}

@@ -11,15 +11,16 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from dramatiq.middleware import Middleware, SkipMessage
+from dramatiq.errors import QueueNotFound
+from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage
 
 from ..durations import utc
-from ..errors import DistCronError, SettlePostponed, StoreUnavailable
+from ..errors import BrokerConnectionError, DistCronError, SettlePostponed, StoreRefused, StoreUnavailable
 from ..logs import get_logger
 from ..places import Places
 from ..publishing import waiting_form
 from ..store.base import Ending, Refused, Started, Waiting
-from ..store.redis import is_passing
+from ..store.redis import is_passing, mapped_errors
 from ..tick import Tick, set_current_tick
 from .dead_letters import DeadLetters
 from .marks import Planned, attempt_of, marks_of
@@ -128,7 +129,8 @@ class Settle(Middleware):
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         set_current_tick(None)
         if marks_of(message).end is None:
-            marks_of(message).end = (DROPPED, "skipped by a middleware")
+            why = _text(message._exception) if message.failed else "skipped by a middleware"
+            marks_of(message).end = (DROPPED, why)
 
     def after_enqueue(self, broker: Broker, message: Message[Any], delay: int | None) -> None:
         """A copy of a tick's message: its retry, or its way out of the delay queue. The run goes on with it."""
@@ -201,11 +203,23 @@ class Settle(Middleware):
     def _save(self, broker: Broker, message: MessageProxy) -> None:
         """What could not be recorded with the ack goes before it: rather twice than not at all."""
         marks = marks_of(message)
-        try:
-            if marks.planned is not None:
+        if marks.planned is not None:
+            try:
                 broker.enqueue(message.copy(), delay=marks.planned.delay)
-            if marks.announce is not None:
-                broker.enqueue(marks.announce)
+            except Exception as error:
+                raise _postponed(message, error) from error
+        if marks.announce is not None:
+            self._tell_actor(broker, message, marks.announce)
+
+    def _tell_actor(self, broker: Broker, message: MessageProxy, announce: Message[Any]) -> None:
+        """Tells an actor of the end. What will never work must not keep the message from its end."""
+        try:
+            with mapped_errors("the broker"):
+                broker.enqueue(announce)
+        except BrokerConnectionError as error:
+            raise _postponed(message, error) from error
+        except (MiddlewareError, StoreRefused, QueueNotFound) as error:
+            self.logger.error("Nobody can be told that message %s ended: %s", message.message_id, error)
         except Exception as error:
             raise _postponed(message, error) from error
 
@@ -285,9 +299,7 @@ class Settle(Middleware):
         marks = marks_of(message)
         captured = self._captured(message.copy())
         if captured is None:
-            # Nobody could ever run it again as it is now: it is dead, and not gone.
-            marks.reason = NOT_RECORDED
-            return self._death(broker, message, f"{NOT_RECORDED}: its retry cannot be made")
+            return self._dying(broker, message)
         call = self._end_call(message, "ack")
         data, calls = waiting_form(captured)
         key = captured.message.options.get("redis_message_id") or f"{message.message_id}.{attempt_of(message)}"
@@ -308,6 +320,21 @@ class Settle(Middleware):
             calls=captured.calls if at_once else (),
         )
 
+    def _dying(self, broker: Broker, message: MessageProxy) -> Ending:
+        """Nobody could ever run it again as it is now: it is dead, and not gone."""
+        marks = marks_of(message)
+        marks.reason, marks.planned = NOT_RECORDED, None
+        error = f"{NOT_RECORDED}: its retry cannot be made"
+        if self._keeper(broker, message) is not None:
+            return self._death(broker, message, error)
+        call = self._end_call(message, "nack")
+        if not call:
+            # The broker's own nack must do it, and the worker is at the ack: it looks again.
+            message.fail()
+            marks.end = (DEAD, error)
+            raise SettlePostponed(f"Message {message.message_id} is dead, {error}.")
+        return Ending(message.message_id, DEAD, error, call=call, claim=marks.claim)
+
     def _captured(self, message: Message[Any]) -> Captured | None:
         """The message on its way, with its hooks, or without them if one refuses it: a retry is nothing new."""
         publisher = self._backend().publisher
@@ -322,10 +349,7 @@ class Settle(Middleware):
         """The calls that put messages about the end into their queues; on other brokers they are put there before."""
         if self._backend().by_outbox:
             for one in told:
-                try:
-                    broker.enqueue(one)
-                except Exception as error:
-                    raise _postponed(message, error) from error
+                self._tell_actor(broker, message, one)
             return ()
         captured = [one for one in map(self._captured, told) if one is not None]
         marks_of(message).captured += captured

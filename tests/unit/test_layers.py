@@ -16,8 +16,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("errors", "clock", "logs", "version", "waking"),
     # Expressions, durations, policies: pure.
     ("suggestions", "durations", "zones", "cron_fields", "resting"),
-    ("policies", "cron_days"),
-    ("cron_expression",),
+    ("policies", "cron_days", "backoff", "retry_after", "retry_budget"),
+    ("cron_expression", "retrying"),
     ("cron_time", "describing"),
     ("timings", "clock_changes"),
     ("schedules", "calendar_timing", "apscheduler_cron"),
@@ -33,7 +33,7 @@ LAYERS: list[tuple[str, ...]] = [
     # Changes of schedules, pure; who is on duty, and how a message gets into the broker.
     ("edits", "lease", "publishing"),
     ("reconcile", "proving", "outbox", "places"),
-    ("backends", "known", "office"),
+    ("backends", "known", "office", "moving"),
     # What users and faces call.
     ("api",),
     ("middleware",),

@@ -22,6 +22,7 @@ from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.errors import StoreUnavailable
 from dramatiq_distcron.middleware.presence import Presence
 from dramatiq_distcron.middleware.settle import Settle
+from dramatiq_distcron.moving import Mover
 from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.store.base import REMEMBERED
 from tests.plain_broker import PlainBroker, Wire
@@ -36,7 +37,9 @@ class Worker:
     def __init__(self, world: World, *others: Middleware) -> None:
         self.broker = PlainBroker(world.wire, [*others, Retries(min_backoff=1, max_backoff=1)])
         publisher = OutboxPublisher(self.broker, world.store, world.clock)
-        self.settle = Settle(lambda: Backend(world.store, publisher, "dramatiq", by_outbox=True))
+        backend = Backend(world.store, publisher, "dramatiq", by_outbox=True)
+        mover = Mover(lambda: backend, world.clock)
+        self.settle = Settle(lambda: backend, lambda: mover)
         self.presence = Presence(self.settle.worker_id, lambda: Backend(world.store, publisher, "dramatiq"))
         self.broker.add_middleware(self.settle)
         self.consumers: dict[str, Any] = {}

@@ -26,10 +26,10 @@ class RetryVerbs(Verbs):
             failed = ""
             taken: list[tuple[str, bytes]] = []
             for key, due, waiting in self._due(now)[:limit]:
-                if due and not self._has_token(waiting, now):
+                again = self._asks_again(waiting, now) if due else None
+                if again is not None:
                     put_off += 1
-                    # As on Redis: they ask again after a while, and not all at the same time.
-                    self._state.retries[key] = (now + 1000 + (put_off * 37) % 4000, waiting)
+                    self._state.retries[key] = (again, waiting)
                 elif hold is not None:
                     self._state.retries[key] = (now + hold, waiting)
                     taken.append((key, waiting.data))
@@ -126,9 +126,10 @@ class RetryVerbs(Verbs):
                 for name, one in self._state.budgets.items()
             }
 
-    def _has_token(self, waiting: Waiting, now: int) -> bool:
+    def _asks_again(self, waiting: Waiting, now: int) -> int | None:
+        """When it is to ask again, because its budget is spent."""
         budget = waiting.about.get("budget")
-        return budget is None or self._bucket(budget[0], budget[1], budget[2], now).take()
+        return None if budget is None else self._bucket(budget[0], budget[1], budget[2], now).take(now)
 
     def _bucket(self, name: str, floor: float, burst: float, now: int) -> Bucket:
         bucket = self._state.budgets.setdefault(name, Bucket(burst, now))

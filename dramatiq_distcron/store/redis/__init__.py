@@ -2,7 +2,7 @@
 
 from .connection import Connection
 from .keys import Keys
-from .replies import is_passing, masked, refuse_url
+from .replies import is_passing, mapped_errors, masked, refuse_url
 from .store import RedisStore, Touched
 
-__all__ = ["Connection", "Keys", "RedisStore", "Touched", "is_passing", "masked", "refuse_url"]
+__all__ = ["Connection", "Keys", "RedisStore", "Touched", "is_passing", "mapped_errors", "masked", "refuse_url"]

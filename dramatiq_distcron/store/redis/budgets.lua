@@ -1,10 +1,13 @@
 -- Shared by the scripts that know retry budgets: token buckets, one hash, a JSON text each.
 
+--- A key that is no hash must hold nobody up: each step has a full bucket then.
 local function bucket(key, name, floor, burst, now)
-  local ok, b = pcall(cjson.decode, redis.call('hget', key, name) or 'null')
+  local read, text = pcall(redis.call, 'hget', key, name)
+  local ok, b = pcall(cjson.decode, read and text or 'null')
   if not ok or type(b) ~= 'table' or not tonumber(b.tokens) or not tonumber(b.at) then
-    b = {tokens = burst, at = now, taken = 0, put_off = 0}
+    b = {tokens = burst, at = now}
   end
+  b.taken, b.put_off, b.line = tonumber(b.taken) or 0, tonumber(b.put_off) or 0, tonumber(b.line) or 0
   -- A clock that stepped back earns nothing and costs nothing.
   b.tokens = math.min(burst, b.tokens + math.max(0, now - b.at) / 1000 * floor)
   b.at = now
@@ -13,21 +16,31 @@ end
 
 local function save_buckets(key, buckets)
   for name, b in pairs(buckets) do
-    redis.call('hset', key, name, cjson.encode(b))
+    pcall(redis.call, 'hset', key, name, cjson.encode(b))
   end
 end
 
--- Takes a token of the budget `given` (name, floor, burst). False: there is none.
+-- Takes a token of the budget `given` (name, floor, burst). If there is none: when to ask again. Those that are put off
+-- form a line, so that however many wait, they ask one after the other.
 local function take_token(key, buckets, given, now)
+  if type(given) ~= 'table' or type(given[1]) ~= 'string' or not tonumber(given[2]) or not tonumber(given[3]) then
+    return nil
+  end
   local name = given[1]
   buckets[name] = buckets[name] or bucket(key, name, tonumber(given[2]), tonumber(given[3]), now)
   local b = buckets[name]
-  if b.tokens < 1 then
-    b.put_off = b.put_off + 1
-    return false
+  if b.tokens >= 1 then
+    b.tokens, b.taken = b.tokens - 1, b.taken + 1
+    return nil
   end
-  b.tokens, b.taken = b.tokens - 1, b.taken + 1
-  return true
+  b.put_off = b.put_off + 1
+  local place = math.max(b.line, now + 1000)
+  if place > now + 60000 then
+    -- The line is long: it is walked faster, so that nobody waits for more than a minute before asking.
+    return string.format('%.0f', now + 1000 + (b.put_off * 37) % 59000)
+  end
+  b.line = place + 2
+  return string.format('%.0f', place)
 end
 
 -- A waiting message as it is stored: what can be told of it, and the message. Nothing if it is none of ours.
@@ -43,9 +56,9 @@ local function parts_of(text)
   return about, string.sub(text, line + 1)
 end
 
--- Those whose budget is spent ask again after a while, not all at the same time.
+-- Those that could not be moved are tried again after a while, not all at the same time.
 local function later(now, count)
-  return string.format('%.0f', now + 1000 + (count * 37) % 4000)
+  return string.format('%.0f', now + 5000 + (count * 37) % 4000)
 end
 
 local function store_ms()

@@ -8,6 +8,10 @@ local now = store_ms()
 local buckets = {}
 local moved, put_off, failed = 0, 0, ''
 
+local function is_call(call)
+  return type(call) == 'table' and #call > 0
+end
+
 local function move(key, about, data)
   drop_score(RETRIES, key)
   drop_field(DATA, key)
@@ -25,21 +29,22 @@ local due = redis.call('zrangebyscore', RETRIES, '-inf', string.format('%.0f', n
 for i = 1, #due, 2 do
   local key, by_hand = due[i], tonumber(due[i + 1]) == 0
   local about, data = parts_of(redis.call('hget', DATA, key))
-  if not about or type(about.calls) ~= 'table' or #about.calls == 0 then
+  local again = about and not by_hand and take_token(BUDGETS, buckets, about.budget, now)
+  if not about or type(about.calls) ~= 'table' or not is_call(about.calls[1]) then
     -- Its message is gone, or is none of ours: it must not hold up the others. What there is of it stays.
     redis.call('zadd', RETRIES, string.format('%.0f', now + 3600000), key)
     failed = 'the message of ' .. key .. ' is gone or cannot be read'
     if not redis.call('hget', DATA, key) then
       redis.call('zrem', RETRIES, key)
     end
-  elseif type(about.budget) == 'table' and not by_hand and not take_token(BUDGETS, buckets, about.budget, now) then
+  elseif again then
     put_off = put_off + 1
-    redis.call('zadd', RETRIES, later(now, put_off), key)
+    redis.call('zadd', RETRIES, again, key)
   else
     local failure = atomically(move, key, about, data)
     if failure then
       failed = failure
-      redis.call('zadd', RETRIES, later(now + 4000, i), key)
+      redis.call('zadd', RETRIES, later(now, i), key)
     else
       moved = moved + 1
     end

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base import Moved, Waiting, WaitingRow
-from .replies import cursor, text
+from .replies import cursor, raw, text
 from .verbs import Verbs
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ class RetryVerbs(Verbs):
     def retry(self, key: str) -> WaitingRow | None:
         """One waiting message."""
         with self._errors():
-            score = self._client.zscore(self.keys.retries, key)
-            value = self._client.hget(self.keys.retries_data, key)
+            score = self._client.zscore(self.keys.retries, raw(key))
+            value = self._client.hget(self.keys.retries_data, raw(key))
         return None if score is None or value is None else WaitingRow(key, int(score), *_parts(value))
 
     def hurry_retry(self, key: str) -> bool:
         """Makes it due at once, whatever its budget says. ``False``: it does not wait any more."""
         with self._errors():
-            return bool(self._client.zadd(self.keys.retries, {key: 0}, xx=True, ch=True))
+            return bool(self._client.zadd(self.keys.retries, {raw(key): 0}, xx=True, ch=True))
 
     def drop_retry(self, key: str, *, cancelled: bool = False) -> bool:
         """Takes a message out: it was published, or ``cancelled``, which ends its run. ``False``: it does not wait."""
@@ -75,7 +75,7 @@ class RetryVerbs(Verbs):
         with self._errors():
             reply = self._scripts.drop_retry(
                 keys=[k.retries, k.retries_data, k.runs, k.outstanding, k.ticks, k.wake],
-                args=[key, self._history_size, int(cancelled)],
+                args=[raw(key), self._history_size, int(cancelled)],
             )
         return bool(int(reply))
 
@@ -101,7 +101,7 @@ class RetryVerbs(Verbs):
         while True:
             with self._errors():
                 at, some = self._client.hscan(self.keys.budgets, at)
-            found.update({text(name): json.loads(value) for name, value in some.items()})
+            found.update({text(name): standing for name, value in some.items() if (standing := _standing(value))})
             if at == 0:
                 return found
 
@@ -122,6 +122,15 @@ def waiting_text(waiting: Waiting) -> bytes:
     """As it is stored."""
     about = {**waiting.about, "calls": [[_argument(one) for one in call] for call in waiting.calls]}
     return json.dumps(about).encode() + b"\n" + waiting.data
+
+
+def _standing(value: bytes) -> Mapping[str, float] | None:
+    """How a budget stands; ``None`` if it is none of ours."""
+    try:
+        found = json.loads(value)
+        return {name: float(found.get(name, 0)) for name in ("tokens", "at", "taken", "put_off")}
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def _argument(argument: Any) -> Any:

@@ -15,13 +15,13 @@ for i = 1, #due, 2 do
   local key, by_hand = due[i], tonumber(due[i + 1]) == 0
   local text = redis.call('hget', DATA, key)
   local about = parts_of(text)
+  local again = about and not by_hand and take_token(BUDGETS, buckets, about.budget, now)
   if not text then
     redis.call('zrem', RETRIES, key)
     failed = 'the message of ' .. key .. ' is gone'
-  elseif about and type(about.budget) == 'table' and not by_hand
-      and not take_token(BUDGETS, buckets, about.budget, now) then
+  elseif again then
     put_off = put_off + 1
-    redis.call('zadd', RETRIES, later(now, put_off), key)
+    redis.call('zadd', RETRIES, again, key)
   else
     redis.call('zadd', RETRIES, string.format('%.0f', now + ARGV[2]), key)
     taken[#taken + 1], taken[#taken + 2] = key, text

@@ -1,0 +1,1 @@
+"""Workers are killed at random while thousands of messages fail; each must end once, and no retry exist twice."""
