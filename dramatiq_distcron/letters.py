@@ -6,6 +6,7 @@ nobody has to decode arguments to find it.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from dramatiq import ActorNotFound, Message
+from dramatiq.common import q_name
 from dramatiq.middleware import SkipMessage
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ __all__ = [
     "adopted",
     "guessed_reason",
     "indexes_of",
+    "queue_of",
     "redriven",
 ]
 
@@ -68,6 +71,8 @@ _OF_RETRIES = ("retries", "traceback", "requeue_timestamp", "eta", "redis_messag
 
 #: How long the parts may be, in characters; how many frames make a fingerprint.
 _TEXT, _TRACEBACK, _ARGUMENTS, _NAME, _FRAMES = 500, 4000, 2000, 200, 3
+#: How many failures before the last are told.
+_FAILURES = 5
 
 #: From an actor's name, args and kwargs to what may be shown of them.
 Redact = Callable[[str, Sequence[Any], Mapping[str, Any]], "tuple[Sequence[Any], Mapping[str, Any]]"]
@@ -96,25 +101,23 @@ def about_death(
     redact: Redact | None = None,
 ) -> dict[str, Any]:
     """Everything that is kept beside the message; all of it fits into JSON."""
-    told = message.options.get(HISTORY)
-    told = told if isinstance(told, dict) else {}
-    tick = message.options.get("distcron")
-    tick = tick if isinstance(tick, dict) else {}
+    told = _dict(message.options.get(HISTORY))
+    tick = _dict(message.options.get("distcron"))
     return {
-        "message_id": message.message_id,
-        "actor": message.actor_name[:_NAME],
-        "queue": message.queue_name[:_NAME],
+        "message_id": _name(message.message_id),
+        "actor": _name(message.actor_name),
+        "queue": _name(queue_of(message)),
         "reason": reason,
         "text": _text(error),
         "error": _class(error),
         "errors": [_class(one) for one in _chain(error)],
         "traceback": _traceback(message, error),
         "attempts": _attempts(message, reason),
-        "history": told.get("attempts", []),
-        "first_failed_at": told.get("first_failed_at"),
-        "enqueued_at": message.message_timestamp,
-        "schedule": tick.get("schedule"),
-        "fire_time": tick.get("fire_time"),
+        "history": _history(told.get("attempts")),
+        "first_failed_at": _instant(told.get("first_failed_at")),
+        "enqueued_at": _instant(message.message_timestamp),
+        "schedule": _name(tick["schedule"]) if "schedule" in tick else None,
+        "fire_time": _instant(tick.get("fire_time")),
         "origin": _origin(message),
         "host": host,
         "version": version,
@@ -123,17 +126,22 @@ def about_death(
     }
 
 
-def adopted(message: Message[Any]) -> dict[str, Any]:
+def adopted(message: Message[Any], redact: Redact | None = None) -> dict[str, Any]:
     """The same for a message that Dramatiq had moved away: what its options still tell."""
     failed = bool(message.options.get("traceback"))
-    about = about_death(message, None, EXHAUSTED if failed else REJECTED, host="", version="")
+    about = about_death(message, None, EXHAUSTED if failed else REJECTED, host="", version="", redact=redact)
     return {**about, "text": ADOPTED, "error": _last_line(message.options.get("traceback"))}
 
 
 def indexes_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The (field, value) pairs by which a letter is found."""
     fields = ("actor", "queue", "reason", "error", "fingerprint", "schedule")
-    return [(field, str(about[field])[:_NAME]) for field in fields if about.get(field)]
+    return [(field, _name(about[field])) for field in fields if about.get(field)]
+
+
+def queue_of(message: Message[Any]) -> str:
+    """The queue it belongs to, also if it lay in the delay queue of that."""
+    return str(q_name(str(message.queue_name)))
 
 
 def redriven(message: Message[Any], now: int) -> Message[Any]:
@@ -147,7 +155,7 @@ def redriven(message: Message[Any], now: int) -> Message[Any]:
     generation = (before["generation"] if before else 0) + 1
     options[ORIGIN] = {"message_id": first, "before": message.message_id, "generation": generation}
     return Message(
-        message.queue_name,
+        queue_of(message),
         message.actor_name,
         tuple(message.args),
         dict(message.kwargs),
@@ -165,9 +173,35 @@ def _attempts(message: Message[Any], reason: str) -> int:
 
 
 def _origin(message: Message[Any]) -> dict[str, Any] | None:
-    found = message.options.get(ORIGIN)
-    good = isinstance(found, dict) and isinstance(found.get("generation"), int) and "message_id" in found
-    return found if good else None
+    found = _dict(message.options.get(ORIGIN))
+    generation = _instant(found.get("generation"))
+    if generation is None or "message_id" not in found:
+        return None
+    return {name: _name(found.get(name, "")) for name in ("message_id", "before")} | {"generation": generation}
+
+
+# -- what anybody may have written ------------------------------------------------------------------------------
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _name(value: Any) -> str:
+    return _fit(str(value), _NAME)
+
+
+def _instant(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _history(value: Any) -> list[dict[str, Any]]:
+    """The failures before, as our retries note them."""
+    found = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [
+        {"at": _instant(one.get("at")), "error": _name(one.get("error")), "text": _name(one.get("text"))}
+        for one in found[-_FAILURES:]
+    ]
 
 
 # -- what failed ----------------------------------------------------------------------------------------------
@@ -183,7 +217,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _class(error: BaseException | None) -> str | None:
-    return None if error is None else type(error).__name__[:_NAME]
+    return None if error is None else _name(type(error).__name__)
 
 
 def _text(error: BaseException | None) -> str:
@@ -207,13 +241,13 @@ def _traceback(message: Message[Any], error: BaseException | None) -> str:
 
 def _last_line(text: Any) -> str | None:
     lines = str(text or "").strip().splitlines()
-    return lines[-1].partition(":")[0].rpartition(".")[2][:_NAME] if lines else None
+    return _name(lines[-1].partition(":")[0].rpartition(".")[2]) if lines else None
 
 
-def _fingerprint(actor: str, error: BaseException | None) -> str:
+def _fingerprint(actor: Any, error: BaseException | None) -> str:
     """Equal for deaths of one kind. Without line numbers: an edit elsewhere in the file makes no new kind."""
     frames = [] if error is None else _own_frames(error.__traceback__)
-    seed = json.dumps([actor, _class(error), frames[-_FRAMES:]])
+    seed = json.dumps([str(actor), _class(error), frames[-_FRAMES:]])
     return hashlib.sha256(seed.encode()).hexdigest()[:12]
 
 
@@ -228,32 +262,37 @@ def _own_frames(tb: TracebackType | None) -> list[tuple[str, str]]:
 
 
 def _shown(message: Message[Any], redact: Redact | None) -> dict[str, Any]:
-    args: Sequence[Any] = message.args
-    kwargs: Mapping[str, Any] = message.kwargs
-    if redact is not None:
-        try:
-            args, kwargs = redact(message.actor_name, args, kwargs)
-        except Exception:
-            # Rather nothing than what should not be seen.
-            args, kwargs = ("<redact= failed>",), {}
+    args, kwargs = _arguments(message, redact)
     return {
-        "queue_name": message.queue_name,
-        "actor_name": message.actor_name,
-        "args": _jsonable(list(args)),
-        "kwargs": _jsonable(dict(kwargs)),
-        "message_id": message.message_id,
-        "message_timestamp": message.message_timestamp,
+        "queue_name": _name(message.queue_name),
+        "actor_name": _name(message.actor_name),
+        "args": _jsonable(args),
+        "kwargs": _jsonable(kwargs),
+        "message_id": _name(message.message_id),
+        "message_timestamp": _instant(message.message_timestamp),
     }
+
+
+def _arguments(message: Message[Any], redact: Redact | None) -> tuple[Any, Any]:
+    if redact is None:
+        return message.args, message.kwargs
+    try:
+        # Copies: what it changes in them must not change the message.
+        args, kwargs = redact(message.actor_name, copy.deepcopy(message.args), copy.deepcopy(message.kwargs))
+        return list(args), dict(kwargs)
+    except Exception:
+        # Rather nothing than what should not be seen.
+        return ["<redact= failed>"], {}
 
 
 def _jsonable(value: Any) -> Any:
     """As it is if that is short and JSON can hold it, else its beginning as a text."""
     try:
         text = json.dumps(value)
+        if len(text) <= _ARGUMENTS:
+            return json.loads(text)
     except Exception:
-        text = None
-    if text is not None and len(text) <= _ARGUMENTS:
-        return json.loads(text)
+        text = ""
     try:
         return _fit(text or repr(value), _ARGUMENTS) + "…"
     except Exception:

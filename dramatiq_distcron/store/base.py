@@ -281,15 +281,14 @@ class Query:
 
 
 class Redrive(NamedTuple):
-    """A letter that goes back as a new message: with ``calls`` into its queue, else by the outbox.
+    """A letter that goes back as a new message, whose id is the key of ``waiting``: into its queue at once if that has
+    calls, else among those that wait, for whoever publishes them.
 
     ``run`` is that of the new message, if it is a tick's.
     """
 
     id: str
-    message_id: str
-    data: bytes
-    calls: Sequence[Sequence[Any]] = ()
+    waiting: Waiting
     run: str = ""
 
 

@@ -24,7 +24,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("apscheduler_triggers", "timing_json"),
     ("arguments",),
     # What to do with what is due, and validated settings.
-    ("specs", "config", "tick"),
+    ("specs", "config", "tick", "letters"),
     ("ticks",),
     # The state.
     ("store",),

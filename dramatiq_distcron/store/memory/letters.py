@@ -83,15 +83,15 @@ class LetterVerbs(Verbs):
         if one.id not in self._state.dead:
             return "gone"
         try:
-            for call in one.calls:
-                self._carry_out(call, one.data)
+            for call in one.waiting.calls:
+                self._carry_out(call, one.waiting.data)
         except Exception as error:
             return f"failed {error}"
         del self._state.dead[one.id]
         if one.run:
-            self._state.runs[one.message_id] = json.loads(one.run)
-        if not one.calls:
-            self._state.outbox[one.message_id] = one.data
+            self._state.runs[one.waiting.key] = json.loads(one.run)
+        if not one.waiting.calls:
+            self._state.retries[one.waiting.key] = (self._now(), one.waiting)
         return "ok"
 
     def _keep_letter(self, letter: Letter) -> None:

@@ -1,19 +1,23 @@
 """Dead letters: kept, found, dropped, sent back.
 
-A letter is stored as one line of JSON with what is told of it, and after it the message as it was encoded.
+A letter is stored as one line of JSON with how it is found, one with what is told of it, and after them the message as
+it was encoded. Scripts read the first line only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from ..base import Graveyard, Group, Letter, LetterRow, Query, Redrive
 from .replies import raw, text
+from .retries import waiting_text
 from .verbs import CHUNK, Verbs, chunks
 
 __all__ = ["LetterVerbs", "letter_text"]
+
+T = TypeVar("T", dict[str, Any], list[Any])
 
 
 class LetterVerbs(Verbs):
@@ -28,12 +32,14 @@ class LetterVerbs(Verbs):
         found: list[LetterRow] = []
         offset = 0
         while len(found) < limit:
-            chunk = self._chunk(key, query, after, offset)
+            # What is compared with more than one index may be passed over.
+            number = CHUNK if len(query.indexes) > 1 else min(CHUNK, limit)
+            chunk = self._chunk(key, query, after, offset, number)
             if not chunk:
                 break
             offset += len(chunk)
             following = [one for one in chunk if after is None or _is_beyond(one, after, query.oldest_first)]
-            found += [row for row in self._read(following) if _fits(row, query)]
+            found += self._read(following, query)
         return found[:limit]
 
     def _smallest(self, query: Query) -> str:
@@ -41,39 +47,42 @@ class LetterVerbs(Verbs):
         if len(keys) < 2:
             return keys[0] if keys else self.keys.dead
         with self._errors():
-            sizes = [self._client.zcard(key) for key in keys]
+            sizes = [self._client.zcard(raw(key)) for key in keys]
         return min(zip(sizes, keys, strict=True))[1]
 
     def _index(self, field: str, value: str) -> str:
         return f"{self.keys.dead_by}{field}:{value}"
 
-    def _chunk(self, key: str, query: Query, after: tuple[int, str] | None, offset: int) -> list[tuple[int, str]]:
+    def _chunk(
+        self, key: str, query: Query, after: tuple[int, str] | None, offset: int, number: int
+    ) -> list[tuple[int, str]]:
         since, until = query.since, query.until
         # Those of the same millisecond as the cursor are read again, and passed over by their ids.
         if after is not None:
             since, until = (after[0], until) if query.oldest_first else (since, after[0])
         with self._errors():
             if query.oldest_first:
-                rows = self._client.zrangebyscore(raw(key), since, until, start=offset, num=CHUNK, withscores=True)
+                rows = self._client.zrangebyscore(raw(key), since, until, start=offset, num=number, withscores=True)
             else:
-                rows = self._client.zrevrangebyscore(raw(key), until, since, start=offset, num=CHUNK, withscores=True)
+                rows = self._client.zrevrangebyscore(raw(key), until, since, start=offset, num=number, withscores=True)
         return [(int(score), text(id)) for id, score in rows]
 
-    def _read(self, ids: Sequence[tuple[int, str]]) -> list[LetterRow]:
+    def _read(self, ids: Sequence[tuple[int, str]], query: Query) -> list[LetterRow]:
         found: list[LetterRow] = []
-        for some in chunks([id for _, id in ids]):
-            with self._errors():
-                values = self._client.hmget(self.keys.dead_data, some)
-            found += [LetterRow(id, 0, *_parts(value)) for id, value in zip(some, values, strict=True) if value]
         died = {id: at for at, id in ids}
-        return [row._replace(dead_at=died[row.id]) for row in found]
+        for some in chunks(list(died)):
+            with self._errors():
+                values = self._client.hmget(self.keys.dead_data, [raw(id) for id in some])
+            read = [(id, _parts(value)) for id, value in zip(some, values, strict=True) if value]
+            found += [LetterRow(id, died[id], *told) for id, (pairs, *told) in read if _fits(pairs, query)]
+        return found
 
     def letter(self, id: str) -> LetterRow | None:
         """One letter."""
         with self._errors():
-            score = self._client.zscore(self.keys.dead, id)
-            value = self._client.hget(self.keys.dead_data, id)
-        return None if score is None or value is None else LetterRow(id, int(score), *_parts(value))
+            score = self._client.zscore(self.keys.dead, raw(id))
+            value = self._client.hget(self.keys.dead_data, raw(id))
+        return None if score is None or value is None else LetterRow(id, int(score), *_parts(value)[1:])
 
     def count_letters(self, query: Query) -> int:
         """How many letters there are: exact for one indexed value and a time, else of the smallest index."""
@@ -86,16 +95,23 @@ class LetterVerbs(Verbs):
             names = sorted(text(name) for name in self._client.smembers(self.keys.dead_groups))
         found: list[Group] = []
         for some in chunks(names):
-            found += [group for name in some if (group := self._group(*name.split(":", 1))) is not None]
+            found += self._groups([one for one in some if ":" in one])
         return found
 
-    def _group(self, field: str, value: str) -> Group | None:
-        key = raw(self._index(field, value))
-        with self._errors():
-            count = self._client.zcard(key)
-            first = self._client.zrangebyscore(key, "-inf", "+inf", start=0, num=1, withscores=True)
-            last = self._client.zrevrangebyscore(key, "+inf", "-inf", start=0, num=1, withscores=True)
-        return Group(field, value, int(count), int(first[0][1]), int(last[0][1])) if first and last else None
+    def _groups(self, names: Sequence[str]) -> list[Group]:
+        with self._errors(), self._client.pipeline(transaction=False) as pipeline:
+            for name in names:
+                key = raw(self._index(*name.split(":", 1)))
+                pipeline.zcard(key)
+                pipeline.zrangebyscore(key, "-inf", "+inf", start=0, num=1, withscores=True)
+                pipeline.zrevrangebyscore(key, "+inf", "-inf", start=0, num=1, withscores=True)
+            replies = pipeline.execute()
+        return [
+            Group(field, value, int(count), int(first[0][1]), int(last[0][1]))
+            for name, count, first, last in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True)
+            for field, _, value in [name.partition(":")]
+            if first and last
+        ]
 
     def dead_values(self, field: str) -> list[str]:
         """The values that some letter has in an indexed field."""
@@ -128,13 +144,13 @@ class LetterVerbs(Verbs):
     def _letter_args(self, letters: Sequence[tuple[Letter, int]]) -> list[Any]:
         args: list[Any] = [self.keys.dead_by]
         for letter, dead_at in letters:
-            args += [letter.id, dead_at, json.dumps(letter.indexes), letter_text(letter)]
+            args += [raw(letter.id), dead_at, json.dumps(letter.indexes), letter_text(letter)]
         return args
 
     def drop_letters(self, ids: Sequence[str]) -> int:
         """Drops letters for good. Returns how many there were of them."""
         with self._errors():
-            return int(self._scripts.drop_letters(keys=self._dead_keys, args=[self.keys.dead_by, *ids]))
+            return int(self._scripts.drop_letters(keys=self._dead_keys, args=[self.keys.dead_by, *map(raw, ids)]))
 
     @property
     def _dead_keys(self) -> list[str]:
@@ -143,42 +159,58 @@ class LetterVerbs(Verbs):
     def redrive(self, letters: Sequence[Redrive]) -> list[str]:
         """Sends letters back, each in one step. For each: ``ok``, ``gone`` or ``failed ...``."""
         k = self.keys
-        given = [
-            {
-                "id": one.id,
-                "message_id": one.message_id,
-                "data": at + 2,
-                "run": one.run,
-                "calls": [[part if isinstance(part, int) else str(part) for part in call] for call in one.calls],
-            }
-            for at, one in enumerate(letters)
-        ]
+        keys = [k.namespace, *self._dead_keys, k.runs, k.retries, k.retries_data]
         with self._errors():
-            answers = self._scripts.redrive(
-                keys=[k.namespace, *self._dead_keys, k.runs, k.outbox],
-                args=[json.dumps({"by": k.dead_by, "letters": given}), *(one.data for one in letters)],
-            )
+            answers = self._scripts.redrive(keys=keys, args=_redrive_args(letters, k.dead_by))
         return [text(answer) for answer in answers]
+
+
+def _redrive_args(letters: Sequence[Redrive], prefix: str) -> list[Any]:
+    """One JSON text, and after it what is no text, which it names by its index."""
+    given: list[Any] = []
+    blobs: list[Any] = []
+    for one in letters:
+        at = len(blobs) + 2
+        calls = [[part if isinstance(part, int) else str(part) for part in call] for call in one.waiting.calls]
+        given.append(
+            {
+                "message_id": one.waiting.key,
+                "run": one.run,
+                "calls": calls,
+                "id": at,
+                "data": at + 1,
+                "waiting": at + 2,
+            }
+        )
+        blobs += [raw(one.id), one.waiting.data, b"" if calls else waiting_text(one.waiting)]
+    return [json.dumps({"by": prefix, "letters": given}), *blobs]
 
 
 def letter_text(letter: Letter) -> bytes:
     """As it is stored."""
-    return json.dumps({**letter.about, "indexes": letter.indexes}).encode() + b"\n" + letter.data
+    return b"\n".join((json.dumps(letter.indexes).encode(), json.dumps(letter.about).encode(), letter.data))
 
 
-def _parts(value: bytes) -> tuple[Mapping[str, Any], bytes]:
-    head, _, data = value.partition(b"\n")
+def _parts(value: bytes) -> tuple[list[Any], dict[str, Any], bytes]:
+    head, _, rest = value.partition(b"\n")
+    told, _, data = rest.partition(b"\n")
+    return _decoded(head, list), _decoded(told, dict), data
+
+
+def _decoded(text: bytes, kind: type[T]) -> T:
+    """What somebody else wrote there tells nothing."""
     try:
-        about = json.loads(head)
-    except ValueError:
-        about = None
-    return (about if isinstance(about, dict) else {}), data
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return kind()
+    return found if isinstance(found, kind) else kind()
 
 
 def _is_beyond(one: tuple[int, str], after: tuple[int, str], oldest_first: bool) -> bool:
-    return one > after if oldest_first else one < after
+    # Redis compares bytes.
+    mine, other = (one[0], raw(one[1])), (after[0], raw(after[1]))
+    return mine > other if oldest_first else mine < other
 
 
-def _fits(row: LetterRow, query: Query) -> bool:
-    indexes = row.about.get("indexes", [])
-    return all([field, value] in indexes for field, value in query.indexes)
+def _fits(pairs: Sequence[Any], query: Query) -> bool:
+    return len(query.indexes) < 2 or all([field, value] in pairs for field, value in query.indexes)

@@ -1,20 +1,23 @@
 -- Sends letters back: each out of the dead ones and into its queue as a new message, or neither. A letter that is gone
 -- was redriven or dropped meanwhile, so that sending this script twice does nothing more.
--- KEYS: namespace, dead, dead.msgs, dead.groups, runs, outbox
--- ARGV[1]: JSON {by, letters: [{id, message_id, data (index of the ARGV with the message), run, calls}]}; a number in a
---          call is the index of an ARGV, and one without calls goes into the outbox.
+-- KEYS: namespace, dead, dead.msgs, dead.groups, runs, retries, retries.msgs
+-- ARGV[1]: JSON {by, letters: [{message_id, id, data, waiting (indexes of ARGV), run, calls}]}; a number in a call stands
+--          for the message. One without calls is put among those that wait for their retry, to be published at once.
 -- Returns for each 'ok', 'gone' or 'failed ...'
 local given = cjson.decode(ARGV[1])
 local keys = {dead = KEYS[2], data = KEYS[3], groups = KEYS[4], by = given.by}
-local RUNS, OUTBOX = KEYS[5], KEYS[6]
+local RUNS, RETRIES, WAITING = KEYS[5], KEYS[6], KEYS[7]
+local time = redis.call('time')
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
 local function redrive(letter)
-  drop_letter(keys, letter.id)
+  drop_letter(keys, ARGV[letter.id])
   if letter.run ~= '' then
     put_field(RUNS, letter.message_id, letter.run)
   end
   if #letter.calls == 0 then
-    put_field(OUTBOX, letter.message_id, ARGV[letter.data])
+    put_score(RETRIES, letter.message_id, now)
+    put_field(WAITING, letter.message_id, ARGV[letter.waiting])
   end
   for _, call in ipairs(letter.calls) do
     for i = 1, #call do
@@ -28,7 +31,7 @@ end
 
 local answers = {}
 for i, letter in ipairs(given.letters) do
-  if redis.call('hexists', keys.data, letter.id) == 0 then
+  if redis.call('hexists', keys.data, ARGV[letter.id]) == 0 then
     answers[i] = 'gone'
   else
     local failure = atomically(redrive, letter)
