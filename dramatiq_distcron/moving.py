@@ -133,7 +133,10 @@ class Mover:
             return
         self._next_chores = now + _CHORES * random.uniform(0.8, 1.2)
         for chore in self.chores:
-            chore()
+            try:
+                chore()
+            except DistCronError as error:
+                self.logger.warning("What is to be tidied up waits for the next time: %s", error)
 
     def _failed(self, why: str) -> None:
         self.errors += 1

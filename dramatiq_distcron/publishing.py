@@ -25,7 +25,7 @@ from dramatiq.middleware import Middleware, MiddlewareError
 from .arguments import decode_payload
 from .errors import ConflictError, DistCronError
 from .specs import Spec
-from .store.base import DATA
+from .store.base import DATA, Waiting
 
 __all__ = [
     "Captured",
@@ -33,6 +33,7 @@ __all__ = [
     "RedisPublisher",
     "StubPublisher",
     "Vetoed",
+    "at_once",
     "schedule_message",
     "tick_id",
     "waiting_form",
@@ -363,6 +364,12 @@ class _CatchingQueue:
 
     def put(self, data: bytes) -> None:
         self.publisher.caught(self.name, data)
+
+
+def at_once(message: Message[Any]) -> Waiting:
+    """A message that whoever looks after those that wait is to publish at once. Raises what its encoder raises."""
+    about = {"id": message.message_id, "actor": message.actor_name, "queue": message.queue_name, "attempt": 0}
+    return Waiting(message.message_id, 0, about, message.encode())
 
 
 def waiting_form(captured: Captured) -> tuple[bytes, list[Sequence[Any]]]:

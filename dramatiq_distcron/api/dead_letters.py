@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import iscoroutinefunction
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dramatiq import Message
-
 from ..errors import ConfigurationError, NotFoundError
-from ..letters import DLQ_QUEUE, adopted, indexes_of
-from ..places import Places
-from ..store.base import REMEMBERED, Graveyard, Group, Letter, LetterRow
+from ..store.base import Group, LetterRow
 from .letter_filters import Filter
 from .letter_infos import DeadLetter, Page, dead_letter
+from .letter_moves import Adopter, batches, exported, imported
 from .redriving import Pace, Redriven, Redriver
 
 if TYPE_CHECKING:
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetterQueue"]
 
 H = TypeVar("H", bound="Callable[[DeadLetter], Any]")
+F = TypeVar("F", bound="Callable[..., Any]")
 D = TypeVar("D", bound="Callable[[list[DeadLetter]], Any]")
 
 #: How many letters are sent back in one step; how many are looked at for one page of a text search.
@@ -58,14 +56,14 @@ class DeadLetterQueue:
         One that fails is tried again, alone, and is never kept as a letter itself.
 
         Raises:
-          ConfigurationError: the broker has no DeadLetters middleware.
+          ConfigurationError: the broker has no DeadLetters middleware, or it is no plain function.
         """
-        self._own.handlers[f"{function.__module__}.{function.__qualname__}"] = function
+        self._own.handlers[_name_of(_called(function), self._own.handlers)] = function
         return function
 
     def on_drop(self, function: D) -> D:
         """Decorator: ``function`` is called with the letters that are about to be dropped by age or count."""
-        self._own.on_drop.append(function)
+        self._own.on_drop.append(_called(function))
         return function
 
     @property
@@ -165,57 +163,70 @@ class DeadLetterQueue:
 
         Parameters:
           ids: which; or use filters, or ``all=True``.
-          limit: how many at most.
+          limit: how many are sent back at most.
           rate: how many a second at most.
           dry_run: counts, and sends nothing.
           progress: called after each batch with what was done so far.
 
         Raises:
-          ConfigurationError: neither ids nor filters nor ``all`` say which.
-          NotFoundError: one of the ids is not there.
+          ConfigurationError: not exactly one of ids, filters and ``all`` says which.
+          NotFoundError: none of the ids is there.
         """
+        ids = _ids(ids)
+        _refuse_vague(ids, filters, all=all)
         done, pace = Redriven(), Pace(rate)
         redriver = Redriver(self._broker, self._backend())
-        rows = self._chosen(ids, all, limit, filters)
-        for batch in _batches(rows, _BATCH if rate is None else max(1, min(_BATCH, int(rate)))):
+        rows = self._rows(ids, done) if ids else self._walk(self._until_now(filters))
+        while limit is None or done.redriven < limit:
+            most = _BATCH if limit is None else min(_BATCH, limit - done.redriven)
+            batch = list(islice(rows, pace.batch(most)))
+            if not batch:
+                break
+            if not dry_run:
+                pace.wait(len(batch))
             redriver.send_back(batch, done, dry_run=dry_run)
             if progress is not None:
                 progress(done)
-            pace.wait(len(batch))
+        _refuse_unknown(ids, done.gone)
         return done
 
-    def _chosen(self, ids: Any, all: bool, limit: int | None, filters: Mapping[str, Any]) -> Iterator[LetterRow]:
-        ids = (ids,) if isinstance(ids, str) else tuple(ids)
-        if not ids and not filters and not all:
-            raise ConfigurationError("Say which letters: ids, filters such as actor='sync', or all=True.")
+    def _rows(self, ids: Sequence[str], done: Redriven) -> Iterator[LetterRow]:
+        """Those that are there. The others are counted, or what was interrupted could not be called again."""
+        for id in dict.fromkeys(ids):
+            try:
+                yield self._row(id)
+            except NotFoundError:
+                done.gone += 1
+
+    def _until_now(self, filters: Mapping[str, Any]) -> Filter:
+        """Those that die from now on are not meant."""
         wanted = self._filter(filters)
         wanted.until = min(wanted.until, self._backend().store.now())
-        rows = (self._row(id) for id in ids) if ids else self._walk(wanted)
-        for count, row in enumerate(rows):
-            if limit is not None and count >= limit:
-                return
-            yield row
+        return wanted
 
     # -- throwing away --------------------------------------------------------------------------------------
 
     def discard(self, ids: str | Iterable[str] = (), *, limit: int | None = None, **filters: Any) -> int:
         """Drops letters for good, by ids or filters. Returns how many. Errors as of :meth:`redrive`."""
-        rows = self._chosen(ids, False, limit, filters)
-        return sum(self._backend().store.drop_letters([row.id for row in batch]) for batch in _batches(rows, _BATCH))
+        ids, done = _ids(ids), Redriven()
+        _refuse_vague(ids, filters)
+        rows = self._rows(ids, done) if ids else self._walk(self._until_now(filters))
+        dropped = self._drop(islice(rows, limit))
+        _refuse_unknown(ids, done.gone)
+        return dropped
 
     def purge(self) -> int:
         """Drops every letter there is now. Returns how many."""
-        rows = self._chosen((), True, None, {})
-        return sum(self._backend().store.drop_letters([row.id for row in batch]) for batch in _batches(rows, _BATCH))
+        return self._drop(self._walk(self._until_now({})))
+
+    def _drop(self, rows: Iterator[LetterRow]) -> int:
+        return sum(self._backend().store.drop_letters([row.id for row in batch]) for batch in batches(rows, _BATCH))
 
     # -- elsewhere ------------------------------------------------------------------------------------------
 
     def export(self, **filters: Any) -> Iterator[str]:
         """The letters as lines of JSON, the messages whole in them: whoever reads them sees the arguments."""
-        for row in self._walk(self._filter(filters)):
-            about = {name: value for name, value in row.about.items() if name != "indexes"}
-            data = base64.b64encode(row.data).decode()
-            yield json.dumps({"id": row.id, "dead_at": row.dead_at, "about": about, "data": data})
+        return map(exported, self._walk(self._filter(filters)))
 
     def import_(self, lines: Iterable[str]) -> int:
         """Keeps letters from lines that :meth:`export` wrote. Returns how many were new.
@@ -224,8 +235,8 @@ class DeadLetterQueue:
           ConfigurationError: a line is none of these; those before it are kept.
         """
         new = 0
-        for batch in _batches(filter(str.strip, lines), _BATCH):
-            new += self._backend().store.put_letters([_imported(line) for line in batch])
+        for batch in batches(filter(str.strip, lines), _BATCH):
+            new += self._backend().store.put_letters([imported(line) for line in batch])
         return new
 
     def adopt(self) -> int:
@@ -236,27 +247,41 @@ class DeadLetterQueue:
         Raises:
           ConfigurationError: the broker is not on Redis, or no queue of it is known.
         """
-        backend = self._backend()
-        places = Places(backend.store, backend.publisher)
-        queues = sorted(self._broker.get_declared_queues() - {DLQ_QUEUE} | self._told_queues())
-        if not queues:
-            raise ConfigurationError("No queue is known here. Say which app it is with --broker, or start a worker.")
-        return sum(self._adopt_from(places.graveyard(queue)) for queue in queues)
+        redact = None if self._middleware is None else self._middleware.redact
+        return Adopter(self._broker, self._backend(), redact).adopt()
 
-    def _told_queues(self) -> set[str]:
-        told = self._backend().store.instances(keep=REMEMBERED)
-        return {str(queue) for one in told for queue in one.data.get("actors", {}).values()} - {DLQ_QUEUE}
 
-    def _adopt_from(self, keys: Graveyard | None) -> int:
-        if keys is None:
-            raise ConfigurationError("Only a Redis broker keeps its dead messages where they can be taken over from.")
-        store = self._backend().store
-        taken = left = 0
-        while rows := store.graveyard(keys, left, _BATCH):
-            letters = [letter for row in rows if (letter := _adopted(*row)) is not None]
-            taken += store.adopt(keys, letters) if letters else 0
-            left += len(rows) - len(letters)
-        return taken
+def _called(function: F) -> F:
+    if not callable(function) or iscoroutinefunction(function):
+        raise ConfigurationError(f"{function!r} must be a plain function: it is called, and nobody would await it.")
+    return function
+
+
+def _name_of(function: Any, known: Mapping[str, Any]) -> str:
+    """By which workers know a handler: the same in each of them."""
+    name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
+    anonymous = "<" in name or not hasattr(function, "__qualname__")
+    # One that has a name of its own was loaded again.
+    number = sum(one.partition("#")[0] == name for one in known) if anonymous else 0
+    return f"{name}#{number + 1}" if number else name
+
+
+def _ids(ids: str | Iterable[str]) -> tuple[str, ...]:
+    return (ids,) if isinstance(ids, str) else tuple(ids)
+
+
+def _refuse_vague(ids: Sequence[str], filters: Mapping[str, Any], *, all: bool = False) -> None:
+    filters = {name: value for name, value in filters.items() if value is not None}
+    if not ids and not filters and not all:
+        raise ConfigurationError("Say which letters: ids, filters such as actor='sync', or all=True.")
+    if bool(ids) + bool(filters) + all > 1:
+        raise ConfigurationError("Say which letters in one way: ids, or filters, or all=True.")
+
+
+def _refuse_unknown(ids: Sequence[str], gone: int) -> None:
+    """That some are gone is no error: they were sent back or dropped meanwhile. That all are is one."""
+    if ids and gone == len(set(ids)):
+        raise NotFoundError(f"There is no dead letter {ids[0]!r}. 'dramatiq-distcron dlq list' shows those there are.")
 
 
 def _parsed_cursor(cursor: str | None) -> tuple[int, str] | None:
@@ -266,35 +291,3 @@ def _parsed_cursor(cursor: str | None) -> tuple[int, str] | None:
     if not colon or not at.isascii() or not at.isdigit():
         raise ConfigurationError(f"{cursor!r} is not the cursor of a page.")
     return int(at), id
-
-
-def _imported(line: str) -> tuple[Letter, int]:
-    try:
-        given = json.loads(line)
-        about = given["about"]
-        data = base64.b64decode(given["data"], validate=True)
-        return Letter(str(given["id"]), about, data, indexes_of(about)), int(given["dead_at"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigurationError(f"This is no line of an export ({error}): {line[:80]!r}") from error
-
-
-def _adopted(id: str, at: int, data: bytes | None) -> tuple[Letter, int] | None:
-    try:
-        about = adopted(Message.decode(data or b""))
-    except Exception:
-        return None
-    return Letter(id, about, data or b"", indexes_of(about)), at
-
-
-T = TypeVar("T")
-
-
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    batch: list[T] = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

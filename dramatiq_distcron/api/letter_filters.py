@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..durations import instant_ms
 from ..errors import ConfigurationError
-from ..letters import REASONS
+from ..letters import REASONS, indexes_of
 from ..store.base import NEVER, Query
 from ..suggestions import did_you_mean
 
@@ -26,14 +26,19 @@ class Filter:
         for name in given:
             if name not in _FILTERS:
                 raise ConfigurationError(f"There is no filter {name!r}. {did_you_mean(name, _FILTERS)}")
+            if str(given[name]) == "":
+                raise ConfigurationError(f"The filter {name!r} is empty. Leave it out, or say which.")
         if given.get("reason", REASONS[0]) not in REASONS:
-            raise ConfigurationError(
-                f"There is no reason {given['reason']!r}. {did_you_mean(given['reason'], REASONS)}"
-            )
-        self.indexes = [(name, str(given[name])) for name in _INDEXED if name in given]
+            known = did_you_mean(str(given["reason"]), REASONS)
+            raise ConfigurationError(f"There is no reason {given['reason']!r}. {known}")
+        if "actor" in given:
+            # The actor itself will do.
+            given["actor"] = getattr(given["actor"], "actor_name", given["actor"])
+        self.indexes = indexes_of({name: str(given[name]) for name in _INDEXED if name in given})
         self.since = _instant(given.get("since"), "since", 0)
         self.until = _instant(given.get("until"), "until", NEVER)
-        self.error = str(given.get("error", "")).lower()
+        self._exactly = str(given.get("error", ""))
+        self.error = self._exactly.lower()
         self._text = str(given.get("text", "")).lower()
 
     def look_up(self, store: Store) -> None:
@@ -41,6 +46,12 @@ class Filter:
         if not self.error:
             return
         classes = [one for one in store.dead_values("error") if self.error in one.lower()]
+        if self._exactly in classes:
+            # No class whose name only contains it is meant then.
+            classes = [self._exactly]
+        if not classes:
+            # No letter has one: an index without letters answers at once.
+            classes = [self._exactly]
         if len(classes) == 1:
             self.indexes.append(("error", classes[0]))
             self.error = ""

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..store.base import NEVER
+
 if TYPE_CHECKING:
     from ..store.base import LetterRow
 
@@ -55,26 +57,45 @@ class Page:
 def dead_letter(row: LetterRow) -> DeadLetter:
     """What is stored, as it is shown; what somebody else wrote there shows as much as it can."""
     about = row.about
+    first, attempts = _whole(about.get("first_failed_at")), _whole(about.get("attempts")) or 0
+    # One that failed once died of it.
+    first = row.dead_at if first is None and attempts else first
     return DeadLetter(
         id=row.id,
         message_id=str(about.get("message_id", "")),
         actor=str(about.get("actor", "")),
         queue=str(about.get("queue", "")),
         reason=str(about.get("reason", "")),
-        error=about.get("error"),
+        error=_text(about.get("error")),
         text=str(about.get("text", "")),
-        attempts=about.get("attempts") or 0,
-        first_failed_at=about.get("first_failed_at"),
+        attempts=attempts,
+        first_failed_at=first,
         dead_at=row.dead_at,
-        schedule=about.get("schedule"),
-        fire_time=about.get("fire_time"),
+        schedule=_text(about.get("schedule")),
+        fire_time=_whole(about.get("fire_time")),
         fingerprint=str(about.get("fingerprint", "")),
-        message=about.get("message") or {},
-        enqueued_at=about.get("enqueued_at"),
-        errors=tuple(about.get("errors") or ()),
+        message=_mapping(about.get("message")) or {},
+        enqueued_at=_whole(about.get("enqueued_at")),
+        errors=tuple(map(str, _list(about.get("errors")))),
         traceback=str(about.get("traceback", "")),
-        history=tuple(about.get("history") or ()),
-        origin=about.get("origin"),
+        history=tuple(one for one in _list(about.get("history")) if _mapping(one)),
+        origin=_mapping(about.get("origin")),
         host=str(about.get("host", "")),
         version=str(about.get("version", "")),
     )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NEVER else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    return value if isinstance(value, dict) else None

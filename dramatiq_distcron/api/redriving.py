@@ -13,8 +13,8 @@ from dramatiq import Message
 from ..clock import SystemClock
 from ..errors import ConfigurationError, DistCronError, NotFoundError
 from ..letters import DLQ_ACTOR, redriven
-from ..publishing import waiting_form
-from ..store.base import REMEMBERED, LetterRow, Redrive
+from ..publishing import at_once, waiting_form
+from ..store.base import REMEMBERED, LetterRow, Redrive, Waiting
 from ..suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ..publishing import Captured
 
 __all__ = ["Pace", "Redriven", "Redriver"]
+
+#: A step ends when its messages are longer than this.
+_BYTES = 1_000_000
 
 
 @dataclass
@@ -44,31 +47,40 @@ class Redriver:
     def __init__(self, broker: Broker, backend: Backend) -> None:
         self._broker = broker
         self._backend = backend
+        self._own = {name for name in broker.actors if name != DLQ_ACTOR}
         self._known: set[str] | None = None
 
     def send_back(self, rows: Sequence[LetterRow], done: Redriven, *, dry_run: bool = False) -> None:
         """Sends letters back, each in one step, and adds to ``done``. Raises what the store raises."""
         now = self._backend.store.now()
-        sent: list[tuple[Redrive, Captured]] = []
+        sent: list[tuple[Redrive, Captured | None]] = []
         for row in rows:
             try:
-                sent.append(self._new_message(row, now))
+                message = self._new_message(row, now)
+                if dry_run:
+                    done.redriven += 1
+                    continue
+                sent.append(self._on_its_way(row, message, now))
             except DistCronError as error:
                 done.refused[row.id] = str(error)
-        if dry_run or not sent:
-            done.redriven += len(sent)
-            return
-        answers = self._backend.store.redrive([one for one, _ in sent])
+            if sum(len(one.waiting.data) for one, _ in sent) > _BYTES:
+                self._commit(sent, done)
+                sent = []
+        self._commit(sent, done)
+
+    def _commit(self, sent: Sequence[tuple[Redrive, Captured | None]], done: Redriven) -> None:
+        answers = self._backend.store.redrive([one for one, _ in sent]) if sent else []
         for (one, captured), answer in zip(sent, answers, strict=True):
             if answer == "ok":
                 done.redriven += 1
-                self._backend.publisher.announce(captured)
+                if captured is not None:
+                    self._backend.publisher.announce(captured)
             elif answer == "gone":
                 done.gone += 1
             else:
                 done.refused[one.id] = answer.removeprefix("failed ")
 
-    def _new_message(self, row: LetterRow, now: int) -> tuple[Redrive, Captured]:
+    def _new_message(self, row: LetterRow, now: int) -> Message[Any]:
         """Raises ``DistCronError`` if it would be of no use."""
         try:
             message: Message[Any] = redriven(Message.decode(row.data), now)
@@ -78,28 +90,40 @@ class Redriver:
                 "is set."
             ) from error
         self._refuse_unknown_actor(message)
+        return message
+
+    def _on_its_way(self, row: LetterRow, message: Message[Any], now: int) -> tuple[Redrive, Captured | None]:
+        """With its hooks and in one step where the broker is on Redis; else the movers publish it, with its hooks."""
+        if self._leaves(row):
+            try:
+                waiting = at_once(message)
+            except Exception as error:
+                raise DistCronError(f"The message could not be made: {error}") from error
+            return Redrive(row.id, waiting, _run_of(message, now)), None
         if message.queue_name not in self._broker.queues:
             self._broker.declare_queue(message.queue_name)
         captured = self._backend.publisher.capture(message)
         data, calls = waiting_form(captured)
-        return Redrive(row.id, message.message_id, data, calls, _run_of(captured.message, now)), captured
+        waiting = Waiting(message.message_id, 0, {}, data, calls)
+        return Redrive(row.id, waiting, _run_of(captured.message, now)), captured
+
+    def _leaves(self, row: LetterRow) -> bool:
+        """Whether its broker is another than the one of the store. By the URL alone, the letter says so."""
+        return self._backend.by_outbox or (not self._own and row.about.get("outbox") is True)
 
     def _refuse_unknown_actor(self, message: Message[Any]) -> None:
         if self._known is None:
-            self._known = self._known_actors()
+            self._known = self._own | self._told_actors()
         if self._known and message.actor_name not in self._known:
             raise NotFoundError(
                 f"Nobody knows the actor {message.actor_name!r} any more, so the message would die again. "
                 f"{did_you_mean(message.actor_name, self._known)}"
             )
 
-    def _known_actors(self) -> set[str]:
-        """Those of the code that is loaded, or what beats and workers tell of theirs; none if nobody tells."""
-        own = {name for name in self._broker.actors if name != DLQ_ACTOR}
-        if own:
-            return own
+    def _told_actors(self) -> set[str]:
+        """Those that beats and workers tell of."""
         told = self._backend.store.instances(keep=REMEMBERED)
-        return {name for one in told for name in one.data.get("actors", {})}
+        return {str(name) for one in told for name in one.data.get("actors", {})} - {DLQ_ACTOR}
 
 
 def _run_of(message: Message[Any], now: int) -> str:
@@ -123,15 +147,21 @@ class Pace:
     """Waits so that no more than ``rate`` letters go a second."""
 
     def __init__(self, rate: float | None) -> None:
-        if rate is not None and not rate > 0:
+        if rate is not None and not (isinstance(rate, (int, float)) and rate > 0):
             raise ConfigurationError(f"rate must be a number of letters a second above 0, not {rate!r}.")
         self._rate = rate
         self._clock = SystemClock()
         self._next = self._clock.monotonic()
 
+    def batch(self, most: int) -> int:
+        """How many may go at once."""
+        return most if self._rate is None else max(1, int(min(most, self._rate)))
+
     def wait(self, count: int) -> None:
-        """After so many."""
+        """Before so many."""
         if self._rate is None:
             return
-        self._next = max(self._next, self._clock.monotonic()) + count / self._rate
-        time.sleep(max(0.0, self._next - self._clock.monotonic()))
+        now = self._clock.monotonic()
+        if self._next > now:
+            time.sleep(self._next - now)
+        self._next = max(self._next, now) + count / self._rate

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import dramatiq
 from dramatiq import Message
-from dramatiq.middleware import Middleware
+from dramatiq.middleware import Middleware, SkipMessage
 
 from ..api.letter_infos import DeadLetter, dead_letter
 from ..durations import Duration, milliseconds
 from ..errors import ConfigurationError, ConflictError
 from ..letters import DLQ_ACTOR, DLQ_QUEUE, Redact, about_death, guessed_reason, indexes_of
 from ..logs import get_logger
+from ..schedules import ScheduleHost
 from ..store.base import NEVER, Letter, Query
 from ..version import VERSION
 from .marks import attempt_of, marks_of
 
 if TYPE_CHECKING:
-    from dramatiq import Actor, Broker
+    from dramatiq import Actor, Broker, Worker
     from dramatiq.broker import MessageProxy
 
     from .distcron import DistCron
@@ -86,7 +87,7 @@ class DeadLetters(Middleware):
         self.per_actor = dict(per_actor or {})
         self.handlers: dict[str, Handler] = {}
         self.on_drop: list[Callable[[list[DeadLetter]], Any]] = []
-        self._redact = redact
+        self.redact = redact
         self._distcron: DistCron | None = None
         self._actor: Actor[Any, Any] | None = None
         self._warned = False
@@ -102,21 +103,34 @@ class DeadLetters(Middleware):
         declared = dramatiq.actor(broker=broker, actor_name=DLQ_ACTOR, queue_name=DLQ_QUEUE, **options)
         self._actor = declared(self._handle)
 
+    def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
+        """Raises ``ConflictError`` if nobody records what it makes, or two make it."""
+        if not any(isinstance(one, ScheduleHost) for one in broker.middleware):
+            raise ConflictError("DeadLetters needs DistCron on the same broker, which records: use install(broker).")
+        if sum(isinstance(one, DeadLetters) for one in broker.middleware) > 1:
+            raise ConflictError(
+                "This broker has two DeadLetters middlewares. install(broker) adds one unless there is one: add yours "
+                "before you call it."
+            )
+
     # -- a death --------------------------------------------------------------------------------------------
 
     def takes(self, message: MessageProxy) -> bool:
         """Whether it is kept: the message that tells of a letter is not, or a failing handler would go on for ever."""
         return message.actor_name != DLQ_ACTOR
 
-    def letter_of(self, broker: Broker, message: MessageProxy) -> Letter:
-        """What is kept of a message that died."""
+    def letter_of(self, broker: Broker, message: MessageProxy, *, by_outbox: bool = False) -> Letter:
+        """What is kept of a message that died. ``by_outbox``: its broker is not where the letter is."""
         error = message._exception
         reason = marks_of(message).reason or self._guess(broker, message, error)
         host, inner = socket.gethostname(), message._message
-        about = about_death(inner, error, reason, host=host, version=VERSION, redact=self._redact)
+        data = _encoded(inner)
+        about = about_death(inner, error, reason, host=host, version=VERSION, redact=self.redact)
+        if by_outbox:
+            about["outbox"] = True
         own = message.options.get("redis_message_id")
-        id = own if isinstance(own, str) and own else f"{message.message_id}.{attempt_of(message)}"
-        return Letter(id, about, _encoded(inner), indexes_of(about))
+        id = own if isinstance(own, str) and own and not by_outbox else f"{message.message_id}.{attempt_of(message)}"
+        return Letter(id, about, data, indexes_of(about))
 
     def _guess(self, broker: Broker, message: MessageProxy, error: BaseException | None) -> str:
         actor = broker.actors.get(message.actor_name)
@@ -153,6 +167,14 @@ class DeadLetters(Middleware):
         else:
             self.logger.error(
                 "Dead letter %s: %s on %s, %s: %s", letter.id, letter.actor, letter.queue, letter.reason, letter.error
+            )
+
+    def after_nack(self, broker: Broker, message: MessageProxy) -> None:
+        """That nobody could be told must not go unnoticed."""
+        if not self.takes(message):
+            self.logger.error(
+                "Nobody could be told of dead letter %s, and it is not tried again. The letter itself is kept.",
+                ", ".join(str(one)[:200] for one in message.args),
             )
 
     # -- keeping --------------------------------------------------------------------------------------------
@@ -217,7 +239,7 @@ class DeadLetters(Middleware):
 
 def _is_age(error: BaseException | None) -> bool:
     """Dramatiq's AgeLimit skips a message that is too old, and says so in words only."""
-    return error is not None and "age limit" in str(error).lower()
+    return isinstance(error, SkipMessage) and "age limit" in str(error).lower()
 
 
 def _encoded(message: Message[Any]) -> bytes:

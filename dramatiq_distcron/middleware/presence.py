@@ -75,13 +75,14 @@ class Presence(Middleware):
 
     def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
         self._users = max(0, self._users) + 1
+        chosen = worker.consumer_whitelist
+        queues = {name for name in broker.get_declared_queues() if not chosen or name in chosen}
+        self._queues = sorted(queues.union(self._queues if self.is_told else ()))
         if self.is_told:
             # Several workers in one process are one instance.
             return
         self._users = 1
         self._stopped.clear()
-        chosen = worker.consumer_whitelist
-        self._queues = sorted(name for name in broker.get_declared_queues() if not chosen or name in chosen)
         self._thread = threading.Thread(target=self._run, args=(broker,), name="distcron-presence", daemon=True)
         self._thread.start()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dramatiq.errors import QueueNotFound
@@ -18,7 +19,7 @@ from ..durations import utc
 from ..errors import BrokerConnectionError, DistCronError, SettlePostponed, StoreRefused, StoreUnavailable
 from ..logs import get_logger
 from ..places import Places
-from ..publishing import waiting_form
+from ..publishing import at_once, waiting_form
 from ..store.base import Ending, Refused, Started, Waiting
 from ..store.redis import is_passing, mapped_errors
 from ..tick import Tick, set_current_tick
@@ -178,6 +179,26 @@ class Settle(Middleware):
             self._save(broker, message)
 
     def _record(self, broker: Broker, message: MessageProxy, ending: Ending) -> None:
+        answer = self._asked(message, ending)
+        if answer.startswith("failed") and ending.letter is not None and (ending.calls or ending.waiting):
+            # Perhaps only the queue of those who are to be told cannot take it.
+            self.logger.error("Nobody can be told that message %s is dead: %s", message.message_id, answer)
+            marks_of(message).captured.clear()
+            announce = marks_of(message).announce
+            if announce is not None and not self._backend().by_outbox:
+                self._tell_actor(broker, message, announce)
+            ending = replace(ending, calls=(), waiting=None)
+            answer = self._asked(message, ending)
+        if answer.startswith("failed"):
+            # The record is not worth the message: the plain ack goes on, and the run is swept later.
+            self.logger.error("How message %s ended could not be recorded: %s", message.message_id, answer)
+            self._save(broker, message)
+        elif answer != "lost":
+            marks_of(message).kept = ending.letter is not None
+            self._tell(message, ending)
+
+    def _asked(self, message: MessageProxy, ending: Ending) -> str:
+        """The store's answer. Raises ``SettlePostponed`` if it will be another one soon."""
         try:
             answer = self._backend().store.settle(ending)
         except StoreUnavailable as error:
@@ -186,12 +207,7 @@ class Settle(Middleware):
             answer = f"failed {error}"
         if answer.startswith("failed") and is_passing(answer):
             raise _postponed(message, answer)
-        if answer.startswith("failed"):
-            # The record is not worth the message: the plain ack goes on, and the run is swept later.
-            self.logger.error("How message %s ended could not be recorded: %s", message.message_id, answer)
-            self._save(broker, message)
-        elif answer != "lost":
-            self._tell(message, ending)
+        return answer
 
     def _tell(self, message: MessageProxy, ending: Ending) -> None:
         """What was recorded is in force."""
@@ -203,6 +219,10 @@ class Settle(Middleware):
     def _save(self, broker: Broker, message: MessageProxy) -> None:
         """What could not be recorded with the ack goes before it: rather twice than not at all."""
         marks = marks_of(message)
+        if marks.reason == NOT_RECORDED and not message.failed:
+            # The worker is at the ack, and that would be a loss: it looks again, and gives it to Dramatiq's own dead.
+            message.fail()
+            raise SettlePostponed(f"Message {message.message_id} is dead, and that could not be recorded.")
         if marks.planned is not None:
             try:
                 broker.enqueue(message.copy(), delay=marks.planned.delay)
@@ -279,13 +299,24 @@ class Settle(Middleware):
         marks = marks_of(message)
         keeper = self._keeper(broker, message)
         call = self._end_call(message, "nack" if keeper is None else "ack")
-        letter = None if keeper is None else keeper.letter_of(broker, message)
-        told = [marks.announce]
-        if keeper is not None and letter is not None:
-            told.append(keeper.notification(letter))
+        letter = None if keeper is None else keeper.letter_of(broker, message, by_outbox=self._backend().by_outbox)
+        notice = None if keeper is None or letter is None else keeper.notification(letter)
+        told, waiting = [marks.announce, notice], None
+        if notice is not None and self._backend().by_outbox:
+            # Whoever is told before the letter is there finds none.
+            told, waiting = [marks.announce], at_once(notice)
         calls = self._telling(broker, message, [one for one in told if one is not None])
         error = error or _text(message._exception)
-        return Ending(message.message_id, DEAD, error, call=call, claim=marks.claim, letter=letter, calls=calls)
+        return Ending(
+            message.message_id,
+            DEAD,
+            error,
+            call=call,
+            claim=marks.claim,
+            waiting=waiting,
+            letter=letter,
+            calls=calls,
+        )
 
     def _keeper(self, broker: Broker, message: MessageProxy) -> DeadLetters | None:
         found = next((one for one in broker.middleware if isinstance(one, DeadLetters)), None)

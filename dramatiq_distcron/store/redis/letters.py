@@ -74,7 +74,7 @@ class LetterVerbs(Verbs):
             with self._errors():
                 values = self._client.hmget(self.keys.dead_data, [raw(id) for id in some])
             read = [(id, _parts(value)) for id, value in zip(some, values, strict=True) if value]
-            found += [LetterRow(id, died[id], *told) for id, (pairs, *told) in read if _fits(pairs, query)]
+            found += [LetterRow(id, died[id], about, data) for id, (pairs, about, data) in read if _fits(pairs, query)]
         return found
 
     def letter(self, id: str) -> LetterRow | None:
