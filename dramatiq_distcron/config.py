@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .durations import Duration, milliseconds
+from .durations import Duration, milliseconds, parse_duration
 from .errors import ConfigurationError
 from .policies import Policy, PolicyOptions, checked_policy
 from .suggestions import refuse_unknown
@@ -17,7 +17,7 @@ from .zones import load_zone
 if TYPE_CHECKING:
     import redis
 
-__all__ = ["DistCronOptions", "RedisSource", "Settings", "checked_lease_ttl"]
+__all__ = ["DistCronOptions", "RedisSource", "Settings", "checked_lease_ttl", "retention_from"]
 
 #: Where Redis is: a URL or a client whose settings are taken over.
 RedisSource: TypeAlias = "str | redis.Redis"
@@ -104,6 +104,21 @@ def _from_environment(given: set[str]) -> dict[str, Any]:
     }
     if "lease_ttl" in found:
         found["lease_ttl"] = _number(found["lease_ttl"], variables["lease_ttl"])
+    return found
+
+
+def retention_from(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of ``max_age`` and ``max_count`` of dead letters those that are given, are no ``...``, or have a variable."""
+    found = {name: value for name, value in given.items() if value is not ...}
+    for name, read in (("max_age", parse_duration), ("max_count", int)):
+        variable = f"DISTCRON_DEAD_LETTERS_{name.upper()}"
+        text = os.environ.get(variable, "").strip()
+        if name in found or not text:
+            continue
+        try:
+            found[name] = None if text.lower() == "none" else read(text)
+        except ValueError as error:
+            raise ConfigurationError(f"{variable} is {text!r}, which cannot be: {error}") from error
     return found
 
 

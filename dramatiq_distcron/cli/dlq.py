@@ -10,10 +10,10 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ..durations import parse_duration, utc
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, StoreUnavailable
 from ..letters import REASONS
 from .exits import Exit
-from .output import ago, instant, print_json, print_table
+from .output import ago, instant, print_json, print_table, printable
 from .parser import count
 from .where import add_command, open_state
 
@@ -132,9 +132,9 @@ def _show(args: argparse.Namespace) -> int:
         return Exit.OK
     trace = shown.pop("traceback")
     for name, value in shown.items():
-        print(f"{name.replace('_', ' '):16} {'-' if value is None else value}")
+        print(f"{name.replace('_', ' '):16} {'-' if value is None else printable(value)}")
     if trace:
-        print(f"\n{trace.rstrip()}")
+        print(f"\n{printable(trace.rstrip(), keep=chr(10))}")
     return Exit.OK
 
 
@@ -165,10 +165,13 @@ def _stats(args: argparse.Namespace) -> int:
 def _redrive(args: argparse.Namespace) -> int:
     distcron = open_state(args)
     filters = _filters(args, distcron)
-    show = _progress if sys.stderr.isatty() and not args.json else None
-    done = distcron.dead_letters.redrive(
-        args.ids, all=args.all, limit=args.limit, rate=args.rate, dry_run=args.dry_run, progress=show, **filters
-    )
+    bar = _Progress(sys.stderr.isatty() and not args.json)
+    how = {"all": args.all, "limit": args.limit, "rate": args.rate, "dry_run": args.dry_run}
+    try:
+        done = distcron.dead_letters.redrive(args.ids, progress=bar, **how, **filters)
+    except (KeyboardInterrupt, StoreUnavailable):
+        print(f"\nIt ended early: {bar.redriven} letters were sent back. Call it again to go on.", file=sys.stderr)
+        raise
     if args.json:
         print_json({**asdict(done), "dry_run": args.dry_run})
     else:
@@ -176,8 +179,18 @@ def _redrive(args: argparse.Namespace) -> int:
     return Exit.PARTLY if done.refused else Exit.OK
 
 
-def _progress(done: Redriven) -> None:
-    print(f"\r{done.redriven} sent back, {len(done.refused)} refused", end="", file=sys.stderr, flush=True)
+class _Progress:
+    """How far it is, on a terminal."""
+
+    def __init__(self, visible: bool) -> None:
+        self.redriven = 0
+        self._visible = visible
+
+    def __call__(self, done: Redriven) -> None:
+        self.redriven = done.redriven
+        if self._visible:
+            told = f"\r{done.redriven} sent back, {len(done.refused)} refused"
+            print(told, end="", file=sys.stderr, flush=True)
 
 
 def _tell_redriven(done: Redriven, *, dry_run: bool) -> None:
@@ -187,7 +200,7 @@ def _tell_redriven(done: Redriven, *, dry_run: bool) -> None:
     if done.gone:
         print(f"{done.gone} were gone by then.")
     for id, why in list(done.refused.items())[:20]:
-        print(f"{id} stays: {why}", file=sys.stderr)
+        print(f"{printable(id)} stays: {printable(why)}", file=sys.stderr)
     if len(done.refused) > 20:
         print(f"and {len(done.refused) - 20} more stay.", file=sys.stderr)
 
@@ -226,14 +239,14 @@ def _export(args: argparse.Namespace) -> int:
 
 def _import(args: argparse.Namespace) -> int:
     letters = open_state(args).dead_letters
-    if args.file is None:
-        new = letters.import_(sys.stdin)
-    else:
-        try:
+    try:
+        if args.file is None:
+            new = letters.import_(sys.stdin)
+        else:
             with open(args.file, encoding="utf-8") as lines:
                 new = letters.import_(lines)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{args.file} cannot be read: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{args.file or 'The input'} cannot be read: {error}") from error
     return _say(args, {"imported": new}, f"{new} letters were new.")
 
 

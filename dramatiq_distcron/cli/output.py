@@ -8,19 +8,30 @@ from typing import Any
 
 from ..durations import iso
 
-__all__ = ["ago", "instant", "print_json", "print_table"]
+__all__ = ["ago", "instant", "print_json", "print_table", "printable"]
 
 
 def print_json(data: Any) -> None:
-    print(json.dumps(data, ensure_ascii=False), flush=True)
+    # Half a character, of a foreign message, is told as JSON tells it.
+    print(json.dumps(data, ensure_ascii=False).encode("utf-8", "backslashreplace").decode(), flush=True)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Columns as wide as their widest cell; nothing is cut."""
-    lines = [[str(cell) for cell in row] for row in (headers, *rows)]
+    lines = [[printable(cell) for cell in row] for row in (headers, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), flush=True)
+
+
+def printable(value: Any, *, keep: str = "") -> str:
+    """As text in which nothing is left that a terminal would obey, or cannot be encoded; ``keep`` stays."""
+    text = "".join(one if one.isprintable() or one in keep else _escaped(one) for one in str(value))
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def instant(ms: int | None) -> str | None:

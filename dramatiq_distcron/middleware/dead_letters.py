@@ -16,6 +16,7 @@ from dramatiq import Message
 from dramatiq.middleware import Middleware, SkipMessage
 
 from ..api.letter_infos import DeadLetter, dead_letter
+from ..config import retention_from
 from ..durations import Duration, milliseconds
 from ..errors import ConfigurationError, ConflictError
 from ..letters import DLQ_ACTOR, DLQ_QUEUE, Redact, about_death, guessed_reason, indexes_of
@@ -26,6 +27,8 @@ from ..version import VERSION
 from .marks import attempt_of, marks_of
 
 if TYPE_CHECKING:
+    from types import EllipsisType
+
     from dramatiq import Actor, Broker, Worker
     from dramatiq.broker import MessageProxy
 
@@ -40,6 +43,7 @@ _BATCH = 500
 _NEARLY = 0.9
 
 Handler = Callable[[DeadLetter], Any]
+Indexes = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,11 @@ class DeadLetters(Middleware):
 
     Parameters:
       max_age: for how long letters are kept, in seconds or as a ``timedelta`` (default 30 days; ``None``: for ever).
+        Unless given it comes from ``DISTCRON_DEAD_LETTERS_MAX_AGE``, such as ``90d`` or ``none``.
       max_count: how many are kept, the newest (default 100,000; ``None``: all). What is dropped is told before, in the
-        log and to the ``on_drop`` hooks.
-      per_actor: a :class:`Retention` for the letters of some actors, by name, beside the limits for all.
+        log and to the ``on_drop`` hooks. Unless given it comes from ``DISTCRON_DEAD_LETTERS_MAX_COUNT``.
+      per_actor: a :class:`Retention` for the letters of some actors, by name. Its age counts in the place of
+        ``max_age``, its number beside ``max_count``.
       redact: ``(actor, args, kwargs) -> (args, kwargs)``: what may be shown of a message's arguments. The message
         itself is kept whole, or it could not be redriven.
 
@@ -75,16 +81,20 @@ class DeadLetters(Middleware):
     def __init__(
         self,
         *,
-        max_age: Duration | None = 30 * _DAY,
-        max_count: int | None = 100_000,
+        max_age: Duration | EllipsisType | None = ...,
+        max_count: int | EllipsisType | None = ...,
         per_actor: Mapping[str, Retention] | None = None,
         redact: Redact | None = None,
     ) -> None:
         self.logger = get_logger(__name__, type(self))
         if redact is not None and not callable(redact):
             raise ConfigurationError(f"redact must be callable, not {redact!r}.")
-        self.retention = Retention(max_age, max_count)
+        given = {"max_age": max_age, "max_count": max_count}
+        self.retention = Retention(**retention_from(given))
         self.per_actor = dict(per_actor or {})
+        for actor, retention in self.per_actor.items():
+            if not isinstance(retention, Retention):
+                raise ConfigurationError(f"per_actor must give {actor!r} a Retention(...), not {retention!r}.")
         self.handlers: dict[str, Handler] = {}
         self.on_drop: list[Callable[[list[DeadLetter]], Any]] = []
         self.redact = redact
@@ -184,23 +194,33 @@ class DeadLetters(Middleware):
         assert self._distcron is not None
         store = self._distcron.open_backend().store
         now = store.now()
-        dropped = self._drop_beyond(self.retention, (), now)
+        dropped = sum(self._drop_old(limit, indexes, now) for indexes, limit in self._by_age())
         for actor, retention in self.per_actor.items():
-            dropped += self._drop_beyond(retention, (("actor", actor),), now)
+            dropped += self._drop_many(retention, (("actor", actor),))
+        dropped += self._drop_many(self.retention, ())
         self._warn_nearly(store.count_letters(Query()))
         return dropped
 
-    def _drop_beyond(self, retention: Retention, indexes: tuple[tuple[str, str], ...], now: int) -> int:
-        dropped = 0
-        if retention.max_age is not None:
-            until = now - milliseconds(retention.max_age, "max_age")
-            dropped += self._drop(Query(indexes, until=until, oldest_first=True), None, "max_age")
-        if retention.max_count is not None:
-            assert self._distcron is not None
-            store = self._distcron.open_backend().store
-            beyond = store.count_letters(Query(indexes)) - retention.max_count
-            dropped += self._drop(Query(indexes, until=NEVER, oldest_first=True), max(0, beyond), "max_count")
-        return dropped
+    def _by_age(self) -> list[tuple[Indexes, Retention]]:
+        """Which letters have which limit."""
+        assert self._distcron is not None
+        if not self.per_actor:
+            return [((), self.retention)]
+        actors = self._distcron.open_backend().store.dead_values("actor")
+        return [((("actor", actor),), self.per_actor.get(actor, self.retention)) for actor in actors]
+
+    def _drop_old(self, retention: Retention, indexes: Indexes, now: int) -> int:
+        if retention.max_age is None:
+            return 0
+        until = now - milliseconds(retention.max_age, "max_age")
+        return self._drop(Query(indexes, until=until, oldest_first=True), None, "max_age")
+
+    def _drop_many(self, retention: Retention, indexes: Indexes) -> int:
+        if retention.max_count is None:
+            return 0
+        assert self._distcron is not None
+        beyond = self._distcron.open_backend().store.count_letters(Query(indexes)) - retention.max_count
+        return self._drop(Query(indexes, until=NEVER, oldest_first=True), max(0, beyond), "max_count")
 
     def _drop(self, query: Query, count: int | None, why: str) -> int:
         assert self._distcron is not None

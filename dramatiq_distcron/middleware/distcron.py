@@ -22,6 +22,7 @@ from ..moving import Mover
 from ..schedules import Schedule, ScheduleHost
 from ..specs import Spec, resolve
 from .dead_letters import DeadLetters
+from .keeping import ack_what_is_kept
 from .presence import Presence
 from .retries import BackoffRetries, refuse_two, replace_retries
 from .settle import Settle, keep_last
@@ -88,6 +89,8 @@ class DistCron(Middleware, ScheduleHost):
         if self.presence not in broker.middleware:
             broker.add_middleware(self.presence)
         keep_last(broker, self.settle)
+        if self.open_backend().by_outbox:
+            ack_what_is_kept(broker)
 
     def attach(self, broker: Broker) -> None:
         """Tells the other middlewares of ours who records for them."""

@@ -203,7 +203,7 @@ def test_an_option_that_is_not_built_yet_is_refused_and_not_ignored(capsys: Capt
     assert f"unrecognized arguments: {option}" in refused(capsys, "beat", "app", option)
 
 
-@pytest.mark.parametrize("command", ["dlq", "doctor", "healthcheck"])
+@pytest.mark.parametrize("command", ["doctor", "healthcheck"])
 def test_a_command_that_is_not_built_yet_is_refused_and_not_ignored(capsys: Capture, command: str) -> None:
     assert f"{command!r} is not known here" in refused(capsys, command, "x")
 
