@@ -7,7 +7,7 @@ local calls = {}
 local fake = setmetatable({}, {__index = redis})
 
 -- What a real server would answer to an enqueue or an ack of a message that is there.
-local replies = {srem = 1, hset = 1, rpush = 1, hexists = 1, hdel = 1}
+local replies = {srem = 1, hset = 1, rpush = 1, hexists = 1, hdel = 1, hget = 'a message'}
 
 local function allowed(...)
   if not redis.acl_check_cmd then
