@@ -26,8 +26,8 @@ H = TypeVar("H", bound="Callable[[DeadLetter], Any]")
 F = TypeVar("F", bound="Callable[..., Any]")
 D = TypeVar("D", bound="Callable[[list[DeadLetter]], Any]")
 
-#: How many letters are sent back in one step; how many are looked at for one page of a text search.
-_BATCH, _LOOKED_AT = 100, 5000
+#: How many letters are sent back in one step; how many are looked at for one page of a text search, and so many a time.
+_BATCH, _LOOKED_AT, _SCAN = 100, 5000, 500
 
 
 class DeadLetterQueue:
@@ -92,15 +92,14 @@ class DeadLetterQueue:
         found: list[DeadLetter] = []
         looked_at = 0
         while len(found) < limit and looked_at < _LOOKED_AT:
-            rows = self._backend().store.letters(wanted.query(), min(_LOOKED_AT, max(limit, 50)), after)
+            more = limit - len(found)
+            rows = self._backend().store.letters(wanted.query(), max(more, _SCAN) if wanted.compares else more, after)
             if not rows:
                 return Page(found, None)
-            for row in rows:
-                looked_at, after = looked_at + 1, (row.dead_at, row.id)
-                if wanted.fits(row):
-                    found.append(dead_letter(row))
-                    if len(found) == limit:
-                        break
+            fitting = [row for row in rows if wanted.fits(row)][:more]
+            found += map(dead_letter, fitting)
+            last = fitting[-1] if len(fitting) == more else rows[-1]
+            looked_at, after = looked_at + len(rows), (last.dead_at, last.id)
         return Page(found, f"{after[0]}:{after[1]}" if after else None)
 
     def get(self, id: str) -> DeadLetter:

@@ -61,9 +61,14 @@ class Filter:
         return Query(self.indexes, self.since, self.until, oldest_first)
 
     @property
+    def compares(self) -> bool:
+        """Whether letters must be looked at that an index gives."""
+        return bool(self.error or self._text)
+
+    @property
     def is_exact(self) -> bool:
         """Whether an index alone answers."""
-        return not self.error and not self._text and len(self.indexes) <= 1
+        return not self.compares and len(self.indexes) <= 1
 
     def fits(self, row: LetterRow) -> bool:
         """Whether a letter fits what no index knows."""

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from dramatiq.errors import QueueNotFound
 from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage
 
-from ..durations import utc
 from ..errors import BrokerConnectionError, DistCronError, SettlePostponed, StoreRefused, StoreUnavailable
 from ..logs import get_logger
 from ..places import Places
 from ..publishing import at_once, waiting_form
 from ..store.base import Ending, Refused, Started, Waiting
 from ..store.redis import is_passing, mapped_errors
-from ..tick import Tick, set_current_tick
+from ..tick import set_current_tick
 from .dead_letters import DeadLetters
+from .delivered import postponed, text_of, tick_of
 from .marks import Planned, attempt_of, marks_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Settle(Middleware):
         self._enqueued.message = None
         marks_of(message).attempt = attempt_of(message)
         started = self._claim(message) if self._backend().by_outbox else self._start(message)
-        set_current_tick(_tick(tick, message, started))
+        set_current_tick(tick_of(message, started))
         expires = message.options.get("expires")
         if expires is None or started is None or started.before != "queued":
             return
@@ -125,12 +125,12 @@ class Settle(Middleware):
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         set_current_tick(None)
-        marks_of(message).end = (SUCCEEDED, "") if exception is None else (DEAD, _text(exception))
+        marks_of(message).end = (SUCCEEDED, "") if exception is None else (DEAD, text_of(exception))
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         set_current_tick(None)
         if marks_of(message).end is None:
-            why = _text(message._exception) if message.failed else "skipped by a middleware"
+            why = text_of(message._exception) if message.failed else "skipped by a middleware"
             marks_of(message).end = (DROPPED, why)
 
     def after_enqueue(self, broker: Broker, message: Message[Any], delay: int | None) -> None:
@@ -202,11 +202,11 @@ class Settle(Middleware):
         try:
             answer = self._backend().store.settle(ending)
         except StoreUnavailable as error:
-            raise _postponed(message, error) from error
+            raise postponed(message, error) from error
         except DistCronError as error:
             answer = f"failed {error}"
         if answer.startswith("failed") and is_passing(answer):
-            raise _postponed(message, answer)
+            raise postponed(message, answer)
         return answer
 
     def _tell(self, message: MessageProxy, ending: Ending) -> None:
@@ -227,7 +227,7 @@ class Settle(Middleware):
             try:
                 broker.enqueue(message.copy(), delay=marks.planned.delay)
             except Exception as error:
-                raise _postponed(message, error) from error
+                raise postponed(message, error) from error
         if marks.announce is not None:
             self._tell_actor(broker, message, marks.announce)
 
@@ -237,11 +237,11 @@ class Settle(Middleware):
             with mapped_errors("the broker"):
                 broker.enqueue(announce)
         except BrokerConnectionError as error:
-            raise _postponed(message, error) from error
+            raise postponed(message, error) from error
         except (MiddlewareError, StoreRefused, QueueNotFound) as error:
             self.logger.error("Nobody can be told that message %s ended: %s", message.message_id, error)
         except Exception as error:
-            raise _postponed(message, error) from error
+            raise postponed(message, error) from error
 
     def _decides(self, broker: Broker, message: MessageProxy) -> bool:
         """Whether this delivery decides over the run: a copy does not, nor one on its way out of the delay queue."""
@@ -256,7 +256,7 @@ class Settle(Middleware):
         try:
             return isinstance(self._ask(message), Started)
         except StoreUnavailable as error:
-            raise _postponed(message, error) from error
+            raise postponed(message, error) from error
         except DistCronError as error:
             self.logger.error("How message %s ended could not be recorded: %s", message.message_id, error)
             return False
@@ -306,7 +306,7 @@ class Settle(Middleware):
             # Whoever is told before the letter is there finds none.
             told, waiting = [marks.announce], at_once(notice)
         calls = self._telling(broker, message, [one for one in told if one is not None])
-        error = error or _text(message._exception)
+        error = error or text_of(message._exception)
         return Ending(
             message.message_id,
             DEAD,
@@ -356,9 +356,9 @@ class Settle(Middleware):
         marks = marks_of(message)
         marks.reason, marks.planned = NOT_RECORDED, None
         error = f"{NOT_RECORDED}: its retry cannot be made"
-        if self._keeper(broker, message) is not None:
-            return self._death(broker, message, error)
         call = self._end_call(message, "nack")
+        if call and self._keeper(broker, message) is not None:
+            return self._death(broker, message, error)
         if not call:
             # The broker's own nack must do it, and the worker is at the ack: it looks again.
             message.fail()
@@ -398,23 +398,3 @@ def keep_last(broker: Broker, settle: Settle) -> None:
     others = [middleware for middleware in broker.middleware if middleware is not settle]
     # A new list: somebody may be walking through the old one.
     broker.middleware = [*others, settle]
-
-
-def _postponed(message: MessageProxy, why: object) -> SettlePostponed:
-    return SettlePostponed(f"The end of message {message.message_id} could not be recorded: {why}")
-
-
-def _text(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    return f"{type(error).__name__}: {error}"[:500].encode("utf-8", "replace").decode()
-
-
-def _tick(tick: dict[str, Any], message: MessageProxy, started: Started | None) -> Tick:
-    previous = started.previous if started else None
-    return Tick(
-        schedule=tick["schedule"],
-        fire_time=utc(tick["fire_time"]),
-        previous=None if previous is None else utc(previous),
-        attempt=message.options.get("retries", 0),
-    )

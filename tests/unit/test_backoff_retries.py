@@ -506,7 +506,8 @@ def test_install_puts_ours_in_the_place_of_dramatiqs_with_its_settings() -> None
     when = lambda retries, error: True  # noqa: E731
     broker = StubBroker(middleware=[Spoiling(), Retries(max_retries=3, min_backoff=5, max_backoff=7, retry_when=when)])
     install(broker)
-    assert [type(one).__name__ for one in broker.middleware] == ["Spoiling", "BackoffRetries", "DistCron", "Settle"]
+    names = ["Spoiling", "BackoffRetries", "DistCron", "DeadLetters", "Settle"]
+    assert [type(one).__name__ for one in broker.middleware] == names
     ours = broker.middleware[1]
     assert isinstance(ours, BackoffRetries)
     assert (ours.max_retries, ours.min_backoff, ours.max_backoff, ours.retry_when) == (3, 5, 7, when)

@@ -168,10 +168,8 @@ def test_an_unknown_command_is_refused_with_a_suggestion(capsys: Capture, comman
 
 
 def test_an_unknown_command_that_is_like_no_other_is_refused_with_all_of_them(capsys: Capture) -> None:
-    known = (
-        "beat, check, demo, dev, explain, history, list, next, pause, remove, resume, retries, server, show, status, "
-    )
-    known += "trigger"
+    known = "beat, check, demo, dev, dlq, explain, history, list, next, pause, remove, resume, retries, server, show, "
+    known += "status, trigger"
     assert f"Known: {known}." in refused(capsys, "xyz")
 
 
