@@ -1,0 +1,980 @@
+"""Dead letters on a StubBroker: which deaths are caught, who is told, for how long they are kept. No Redis."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dramatiq
+import pytest
+from dramatiq import Message, Worker
+from dramatiq.broker import MessageProxy
+from dramatiq.brokers.stub import StubBroker
+from dramatiq.middleware import Middleware, Retries, SkipMessage
+
+from dramatiq_distcron import (
+    ConfigurationError,
+    ConflictError,
+    DeadLetter,
+    DeadLetters,
+    DistCron,
+    NotFoundError,
+    Retention,
+    install,
+)
+from dramatiq_distcron.api.redriving import Pace, Redriven
+from dramatiq_distcron.errors import StoreRefused, StoreUnavailable
+from dramatiq_distcron.letters import DLQ_ACTOR, DLQ_QUEUE, ORIGIN
+from dramatiq_distcron.store.base import Instance, Letter
+from tests.support import queued
+
+Start = Callable[[], Worker]
+DAY = 86_400_000
+
+
+@pytest.fixture
+def distcron(stub_broker: StubBroker) -> DistCron:
+    return install(stub_broker)
+
+
+@pytest.fixture
+def start(stub_broker: StubBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    monkeypatch.setattr(dramatiq.worker, "POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.01)
+    workers = []
+
+    def do() -> Worker:
+        worker = Worker(stub_broker, worker_timeout=5, worker_threads=1)
+        worker.start()
+        workers.append(worker)
+        return worker
+
+    yield do
+    for worker in workers:
+        worker.stop()
+
+
+def failing(broker: StubBroker, error: BaseException | None = None, name: str = "job", **options: Any) -> Any:
+    def job(*args: Any, **kwargs: Any) -> None:
+        raise error or KeyError("no")
+
+    return dramatiq.actor(job, actor_name=name, broker=broker, **{"max_retries": 0, **options})
+
+
+def worked_off(broker: StubBroker, worker: Worker, *queues: str) -> None:
+    for queue in queues or ("default", DLQ_QUEUE):
+        broker.join(queue, timeout=20_000, fail_fast=False)
+    worker.join()
+
+
+def died(broker: StubBroker, message: Message[Any], error: BaseException | None = None) -> MessageProxy:
+    """A delivery that ends in death, step by step and without a worker."""
+    proxy = MessageProxy(message)
+    broker.emit_before("process_message", proxy)
+    error = error or KeyError("no")
+    proxy.stuff_exception(error)
+    broker.emit_after("process_message", proxy, exception=error)
+    broker.emit_before("nack", proxy)
+    broker.emit_after("nack", proxy)
+    return proxy
+
+
+def put(distcron: DistCron, name: str, at: int, **about: Any) -> None:
+    about = {"message_id": name, "actor": "job", "queue": "default", **about}
+    message: Message[Any] = Message("default", about["actor"], (), {}, {}, name, 1)
+    indexes = [(field, about[field]) for field in ("actor", "queue", "error", "reason") if field in about]
+    distcron.open_backend().store.put_letters([(Letter(name, about, message.encode(), indexes), at)])
+
+
+def ids(distcron: DistCron, **filters: Any) -> list[str]:
+    return [one.message_id for one in distcron.dead_letters.list(**filters)]
+
+
+# -- every death ----------------------------------------------------------------------------------------------
+
+
+class Refusing(Middleware):
+    """A middleware of the user's that does not want a message, in one way or another."""
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+
+    def before_process_message(self, broker: Any, message: Any) -> None:
+        if message.actor_name == "job":
+            message.fail()
+            if self._how == "raises":
+                raise SkipMessage("not today")
+
+
+def test_exhausted_retries_make_a_letter_with_its_history(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    job = failing(stub_broker, max_retries=2, backoff=0)
+    message = job.send(1, two=2)
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.message_id, letter.actor, letter.queue) == (message.message_id, "job", "default")
+    assert (letter.reason, letter.error, letter.text, letter.attempts) == ("retries_exhausted", "KeyError", "'no'", 3)
+    assert [one["error"] for one in letter.history] == ["KeyError"] * 3
+    assert letter.first_failed_at is not None
+    assert letter.first_failed_at <= letter.dead_at
+    assert letter.enqueued_at == message.message_timestamp
+    assert letter.message["args"] == [1]
+    assert letter.message["kwargs"] == {"two": 2}
+    assert 'KeyError("no")' in letter.traceback
+    assert letter.fingerprint
+    assert letter.host
+    assert letter.version
+
+
+def test_an_error_that_is_not_retried_makes_a_letter(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    failing(stub_broker, max_retries=5, throws=KeyError).send()
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.reason, letter.error, letter.attempts) == ("aborted", "KeyError", 1)
+    assert letter.first_failed_at == letter.dead_at
+
+
+def test_a_message_that_is_too_old_makes_a_letter(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    stub_broker.enqueue(failing(stub_broker, max_age=1000).message().copy(message_timestamp=1))
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.reason, letter.attempts, letter.first_failed_at) == ("age_limit", 0, None)
+
+
+def test_a_retry_that_would_come_too_late_makes_a_letter(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    failing(stub_broker, max_retries=5, max_retry_age=1000, backoff=60).send()
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.reason, letter.error, letter.attempts) == ("max_retry_age", "KeyError", 1)
+
+
+def test_an_unknown_actor_makes_a_letter(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    stub_broker.declare_queue("default")
+    stub_broker.enqueue(Message("default", "gone", (1,), {}, {}))
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.reason, letter.actor, letter.error) == ("unknown_actor", "gone", "ActorNotFound")
+
+
+def test_a_message_that_kills_its_workers_makes_a_letter(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    message = failing(stub_broker, max_deliveries=1).message()
+    # One run of it was killed.
+    stub_broker.emit_before("process_message", MessageProxy(message))
+    stub_broker.enqueue(message)
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert letter.reason == "poison"
+    assert "killed in 1 runs" in letter.text
+
+
+@pytest.mark.parametrize("how", ["raises", "is quiet"])
+def test_a_message_that_a_middleware_refuses_makes_a_letter(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, how: str
+) -> None:
+    stub_broker.add_middleware(Refusing(how))
+    failing(stub_broker).send()
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert letter.reason == "rejected"
+
+
+class Spoiling(Middleware):
+    """Makes a retry that nobody could send."""
+
+    def after_process_message(self, broker: Any, message: Any, *, result: Any = None, exception: Any = None) -> None:
+        message.options["spoilt"] = object()
+
+
+def test_a_retry_that_cannot_be_made_makes_a_letter(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    stub_broker.add_middleware(Spoiling())
+    failing(stub_broker, max_retries=5, backoff=0).send(1)
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.reason, letter.message["args"]) == ("retry_not_recorded", [1])
+    assert distcron.dead_letters.redrive(letter.id).redriven == 1
+
+
+def test_the_reason_is_told_without_our_retries_too() -> None:
+    class Own(Retries):
+        pass
+
+    broker = StubBroker(middleware=[Own()])
+    distcron = install(broker)
+    job = failing(broker, throws=TypeError)
+    for error in (TypeError(), ValueError("over the age limit")):
+        proxy = MessageProxy(job.message(options={}))
+        proxy.fail()
+        proxy.stuff_exception(error)
+        broker.emit_before("nack", proxy)
+    assert sorted((one.reason, one.error) for one in distcron.dead_letters.list()) == [
+        ("aborted", "TypeError"),
+        ("retries_exhausted", "ValueError"),
+    ]
+
+
+def test_the_letter_of_a_tick_tells_its_schedule(stub_broker: StubBroker, distcron: DistCron) -> None:
+    job = failing(stub_broker)
+    died(stub_broker, job.message_with_options(distcron={"schedule": "nightly", "fire_time": 7, "term": 1}))
+    (letter,) = distcron.dead_letters.list(schedule="nightly")
+    assert (letter.schedule, letter.fire_time) == ("nightly", 7)
+
+
+def test_what_succeeds_or_is_retried_makes_no_letter(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    ran: list[int] = []
+
+    @dramatiq.actor(broker=stub_broker, backoff=0)
+    def once() -> None:
+        ran.append(1)
+        if len(ran) == 1:
+            raise KeyError
+
+    once.send()
+    worked_off(stub_broker, start())
+    assert (len(ran), distcron.dead_letters.count()) == (2, 0)
+
+
+def test_a_broker_that_was_flushed_still_has_its_letters(stub_broker: StubBroker, distcron: DistCron) -> None:
+    died(stub_broker, failing(stub_broker).message())
+    stub_broker.flush_all()
+    assert distcron.dead_letters.count() == 1
+
+
+def test_nothing_secret_is_logged_or_shown(
+    start: Start, stub_broker: StubBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "dramatiq_distcron")
+    stub_broker.add_middleware(DeadLetters(redact=lambda actor, args, kwargs: (["…"] * len(args), {})))
+    distcron = install(stub_broker)
+    failing(stub_broker).send("s3cret", token="s3cret")
+    worked_off(stub_broker, start())
+    distcron.dead_letters.redrive(all=True, dry_run=True)
+    (letter,) = distcron.dead_letters.list()
+    # Dramatiq's own worker logs arguments.
+    ours = [one.getMessage() for one in caplog.records if one.name.startswith("dramatiq_distcron")]
+    assert ours
+    assert "s3cret" not in repr((ours, letter))
+    # The message itself is whole, or it could not be sent back.
+    assert distcron.dead_letters.redrive(letter.id).redriven == 1
+    assert queued(stub_broker)[-1].args == ("s3cret",)
+
+
+# -- being told -----------------------------------------------------------------------------------------------
+
+
+def test_a_handler_gets_the_letter_without_redis(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    seen: list[DeadLetter] = []
+    distcron.dead_letters.handler(seen.append)
+    failing(stub_broker).send()
+    worked_off(stub_broker, start())
+    assert seen == distcron.dead_letters.list()
+
+
+def test_each_handler_is_called_alone_and_one_that_fails_is_tried_again(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    stub_broker.actors[DLQ_ACTOR].options["backoff"] = 0
+
+    @distcron.dead_letters.handler
+    def fails_twice(letter: DeadLetter) -> None:
+        calls.append("fails")
+        if calls.count("fails") < 3:
+            raise RuntimeError
+
+    @distcron.dead_letters.handler
+    def works(letter: DeadLetter) -> None:
+        calls.append("works")
+
+    failing(stub_broker).send()
+    worked_off(stub_broker, start())
+    assert sorted(calls) == ["fails", "fails", "fails", "works"]
+    assert distcron.dead_letters.count() == 1
+
+
+def test_a_handler_that_fails_for_ever_ends_without_a_letter_of_its_own_and_that_is_told(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+    stub_broker.actors[DLQ_ACTOR].options["backoff"] = 0
+
+    @distcron.dead_letters.handler
+    def fails(letter: DeadLetter) -> None:
+        calls.append(letter.id)
+        raise RuntimeError
+
+    failing(stub_broker).send()
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert calls == [letter.id] * 11
+    told = [one.getMessage() for one in caplog.records if "Nobody could be told" in one.getMessage()]
+    assert len(told) == 1
+    assert letter.id in told[0]
+
+
+def test_without_a_handler_the_letter_is_logged(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing(stub_broker).send("argument")
+    worked_off(stub_broker, start())
+    (record,) = [one for one in caplog.records if "Dead letter" in one.getMessage()]
+    assert "job on default, retries_exhausted: KeyError" in record.getMessage()
+    assert "argument" not in record.getMessage()
+
+
+def test_a_letter_that_is_gone_by_then_tells_nobody(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    seen: list[DeadLetter] = []
+    distcron.dead_letters.handler(seen.append)
+    died(stub_broker, failing(stub_broker).message())
+    distcron.dead_letters.purge()
+    worked_off(stub_broker, start())
+    assert seen == []
+
+
+def test_a_worker_that_does_not_know_a_handler_leaves_it_to_others(stub_broker: StubBroker, distcron: DistCron) -> None:
+    """In a rolling deploy: the message is retried, and comes to one who does."""
+    put(distcron, "m", 1000)
+    with pytest.raises(ConflictError, match="no handler 'app\\.new'"):
+        stub_broker.get_actor(DLQ_ACTOR)("m", "app.new")
+
+
+def test_the_actor_of_on_retry_exhausted_is_told_too(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    told: list[Any] = []
+    dramatiq.actor(lambda message, counts: told.append(message), actor_name="told", broker=stub_broker)
+    seen: list[DeadLetter] = []
+    distcron.dead_letters.handler(seen.append)
+    failing(stub_broker, on_retry_exhausted="told").send()
+    worked_off(stub_broker, start())
+    assert (len(told), len(seen)) == (1, 1)
+
+
+def test_handlers_without_a_name_of_their_own_do_not_replace_each_other(distcron: DistCron) -> None:
+    for _ in range(3):
+        distcron.dead_letters.handler(lambda letter: None)
+        distcron.dead_letters.handler(functools.partial(print))
+    own = distcron.dead_letters._own
+    assert len(own.handlers) == 6
+
+
+def test_a_module_that_is_loaded_again_replaces_its_handlers(distcron: DistCron) -> None:
+    for _ in range(2):
+        distcron.dead_letters.handler(failing)
+    assert list(distcron.dead_letters._own.handlers) == [f"{__name__}.failing"]
+
+
+async def asynchronous(letter: DeadLetter) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+@pytest.mark.parametrize("function", [asynchronous, None, "alert"])
+@pytest.mark.parametrize("where", ["handler", "on_drop"])
+def test_what_cannot_be_called_plainly_is_refused_as_a_handler(distcron: DistCron, function: Any, where: str) -> None:
+    with pytest.raises(ConfigurationError, match="plain function"):
+        getattr(distcron.dead_letters, where)(function)
+
+
+def test_a_broker_without_the_middleware_has_no_handlers() -> None:
+    distcron = DistCron()
+    broker = StubBroker(middleware=[distcron])
+    distcron._broker = broker
+    with pytest.raises(ConfigurationError, match="no DeadLetters middleware"):
+        distcron.dead_letters.handler(print)
+
+
+# -- set up by hand -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [[DistCron, DeadLetters], [DeadLetters, DistCron]])
+def test_middlewares_without_arguments_work_in_any_order(order: list[type[Any]]) -> None:
+    """As Django makes them, without install()."""
+    broker = StubBroker(middleware=[Retries(), *(make() for make in order)])
+    job = failing(broker)
+    worker = Worker(broker, worker_timeout=5)
+    worker.start()
+    try:
+        job.send()
+        broker.join("default", timeout=20_000, fail_fast=False)
+        worker.join()
+        (distcron,) = [one for one in broker.middleware if isinstance(one, DistCron)]
+        assert [one.reason for one in distcron.dead_letters.list()] == ["retries_exhausted"]
+    finally:
+        worker.stop()
+        broker.close()
+
+
+def test_a_worker_does_not_start_where_nobody_records_letters() -> None:
+    with pytest.raises(ConflictError, match="needs DistCron"):
+        Worker(StubBroker(middleware=[DeadLetters()])).start()
+
+
+def test_a_worker_does_not_start_where_two_would_make_letters(stub_broker: StubBroker, distcron: DistCron) -> None:
+    stub_broker.add_middleware(DeadLetters(max_count=5))
+    with pytest.raises(ConflictError, match="two DeadLetters"):
+        Worker(stub_broker).start()
+
+
+def test_ones_own_middleware_is_kept_by_install(stub_broker: StubBroker) -> None:
+    own = DeadLetters(max_count=5)
+    stub_broker.add_middleware(own)
+    assert install(stub_broker).dead_letters._own is own
+
+
+def test_install_declares_the_actor_that_tells_handlers(stub_broker: StubBroker, distcron: DistCron) -> None:
+    actor = stub_broker.get_actor(DLQ_ACTOR)
+    assert (actor.queue_name, actor.options["max_retries"]) == (DLQ_QUEUE, 10)
+    assert install(StubBroker(middleware=[])).broker.get_actor(DLQ_ACTOR).queue_name == DLQ_QUEUE
+
+
+# -- what may go wrong at the end -----------------------------------------------------------------------------
+
+
+def test_a_store_that_is_away_keeps_the_message_at_its_worker(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: Any = distcron.open_backend().store
+    settle, asked = store.settle, []
+
+    def away(ending: Any) -> Any:
+        asked.append(ending)
+        if len(asked) < 4:
+            raise StoreUnavailable("away")
+        return settle(ending)
+
+    monkeypatch.setattr(store, "settle", away)
+    failing(stub_broker).send()
+    worked_off(stub_broker, start(), "default")
+    assert distcron.dead_letters.count() == 1
+    assert len({id(one) for one in asked[:4]}) == 1
+
+
+def test_a_store_that_refuses_leaves_the_message_to_dramatiqs_own_dead(
+    stub_broker: StubBroker,
+    distcron: DistCron,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(
+        distcron.open_backend().store, "settle", lambda ending: (_ for _ in ()).throw(StoreRefused("NOPERM"))
+    )
+    failing(stub_broker).send()
+    worked_off(stub_broker, start(), "default")
+    assert len(stub_broker.dead_letters) == 1
+    assert "could not be recorded: failed NOPERM" in caplog.text
+
+
+def test_a_letter_is_kept_though_the_queue_of_those_to_be_told_is_refused(
+    stub_broker: StubBroker,
+    distcron: DistCron,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store: Any = distcron.open_backend().store
+    settle = store.settle
+    monkeypatch.setattr(store, "settle", lambda ending: "failed NOPERM" if ending.calls else settle(ending))
+    told: list[Any] = []
+    dramatiq.actor(lambda message, counts: told.append(message), actor_name="told", broker=stub_broker)
+    died(stub_broker, failing(stub_broker, on_retry_exhausted="told").message())
+    assert distcron.dead_letters.count() == 1
+    assert "Nobody can be told" in caplog.text
+    # Who is told by Dramatiq's option is told, rather twice than not at all.
+    assert [one.actor_name for one in queued(stub_broker)] == ["told"]
+    assert queued(stub_broker, DLQ_QUEUE) == []
+
+
+def test_a_letter_that_cannot_be_made_leaves_the_message_to_dramatiqs_own_dead(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distcron.dead_letters._own, "letter_of", lambda *args, **kwargs: 1 / 0)
+    failing(stub_broker).send()
+    worked_off(stub_broker, start(), "default")
+    assert len(stub_broker.dead_letters) == 1
+
+
+# -- retention ------------------------------------------------------------------------------------------------
+
+
+class Clocked:
+    """Letters in a store whose clock stands still."""
+
+    def __init__(self, broker: StubBroker, **options: Any) -> None:
+        broker.add_middleware(DeadLetters(**options))
+        self.distcron = install(broker)
+        self.now = 100 * DAY
+        store: Any = self.distcron.open_backend().store
+        store._now = lambda: self.now
+        self.retain = self.distcron.dead_letters._own.retain
+
+
+def test_letters_are_dropped_by_age(stub_broker: StubBroker) -> None:
+    app = Clocked(stub_broker, max_age=3 * 86_400)
+    for days in range(1, 6):
+        put(app.distcron, f"{days} days", app.now - days * DAY)
+    put(app.distcron, "not yet", app.now - 3 * DAY + 1)
+    assert app.retain() == 3
+    assert ids(app.distcron) == ["1 days", "2 days", "not yet"]
+    assert app.retain() == 0
+
+
+def test_the_oldest_are_dropped_beyond_a_number(stub_broker: StubBroker) -> None:
+    app = Clocked(stub_broker, max_count=2)
+    for number in range(5):
+        put(app.distcron, str(number), app.now - number)
+    assert app.retain() == 3
+    assert ids(app.distcron) == ["0", "1"]
+
+
+def test_a_limit_of_an_actor_counts_in_the_place_of_the_general_age(stub_broker: StubBroker) -> None:
+    limits = {"billing": Retention(max_age=None), "chatty": Retention(max_age=86_400, max_count=1)}
+    app = Clocked(stub_broker, max_age=10 * 86_400, per_actor=limits)
+    for actor in ("billing", "chatty", "job"):
+        for days in (0, 5, 50):
+            put(app.distcron, f"{actor} {days}", app.now - days * DAY, actor=actor)
+    put(app.distcron, "chatty now", app.now, actor="chatty")
+    app.retain()
+    assert sorted(ids(app.distcron)) == [
+        "billing 0",
+        "billing 5",
+        "billing 50",
+        "chatty now",
+        "job 0",
+        "job 5",
+    ]
+
+
+def test_without_limits_nothing_is_dropped(stub_broker: StubBroker) -> None:
+    app = Clocked(stub_broker, max_age=None, max_count=None)
+    put(app.distcron, "old", 1)
+    assert app.retain() == 0
+
+
+def test_what_is_dropped_is_told_before_it_is(stub_broker: StubBroker, caplog: pytest.LogCaptureFixture) -> None:
+    app = Clocked(stub_broker, max_count=1)
+    seen: list[tuple[list[str], int]] = []
+
+    @app.distcron.dead_letters.on_drop
+    def broken(letters: list[DeadLetter]) -> None:
+        raise RuntimeError
+
+    @app.distcron.dead_letters.on_drop
+    def hook(letters: list[DeadLetter]) -> None:
+        seen.append(([one.id for one in letters], app.distcron.dead_letters.count()))
+
+    for number in range(3):
+        put(app.distcron, f"m{number}", app.now + number)
+    assert app.retain() == 2
+    assert seen == [(["m0", "m1"], 3)]
+    assert "2 dead letters are dropped for max_count, from m0 to m1" in caplog.text
+
+
+def test_that_letters_will_be_dropped_is_told_in_time_and_once(
+    stub_broker: StubBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Clocked(stub_broker, max_count=10)
+
+    def warned() -> int:
+        return caplog.text.count("beyond 10 the oldest are dropped")
+
+    for number in range(8):
+        put(app.distcron, str(number), app.now)
+    app.retain()
+    assert warned() == 0
+    put(app.distcron, "9th", app.now)
+    app.retain()
+    app.retain()
+    assert warned() == 1
+    app.distcron.dead_letters.purge()
+    app.retain()
+    for number in range(9):
+        put(app.distcron, f"again {number}", app.now)
+    app.retain()
+    assert warned() == 2
+
+
+def test_a_thread_of_the_worker_looks_after_the_limits(stub_broker: StubBroker, start: Start) -> None:
+    stub_broker.add_middleware(DeadLetters(max_count=1))
+    distcron = install(stub_broker)
+    dropped = threading.Event()
+    distcron.dead_letters.on_drop(lambda letters: dropped.set())
+    for number in range(3):
+        put(distcron, str(number), number + 1)
+    start()
+    assert dropped.wait(20)
+
+
+def test_a_limit_that_cannot_be_looked_after_holds_up_nothing(
+    stub_broker: StubBroker, distcron: DistCron, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused() -> None:
+        raise StoreRefused("NOPERM")
+
+    done: list[int] = []
+    distcron.mover.chores = [refused, lambda: done.append(1)]
+    distcron.mover._do_chores()
+    assert done == [1]
+    assert "waits for the next time: NOPERM" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_age": 0},
+        {"max_age": "3d"},
+        {"max_count": 0},
+        {"max_count": 1.5},
+        {"max_count": True},
+        {"redact": "args"},
+        {"per_actor": {"job": 5}},
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(options: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        DeadLetters(**options)
+
+
+def test_limits_that_are_not_given_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DeadLetters().retention == Retention(30 * 86_400, 100_000)
+    monkeypatch.setenv("DISTCRON_DEAD_LETTERS_MAX_AGE", "90d")
+    monkeypatch.setenv("DISTCRON_DEAD_LETTERS_MAX_COUNT", "none")
+    assert DeadLetters().retention == Retention(90 * 86_400, None)
+    assert DeadLetters(max_age=60, max_count=5).retention == Retention(60, 5)
+    monkeypatch.setenv("DISTCRON_DEAD_LETTERS_MAX_COUNT", "many")
+    with pytest.raises(ConfigurationError, match="DISTCRON_DEAD_LETTERS_MAX_COUNT is 'many'"):
+        DeadLetters()
+
+
+# -- found ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def some(stub_broker: StubBroker, distcron: DistCron) -> DistCron:
+    put(distcron, "a", 1000, error="KeyError", reason="aborted", text="no such key")
+    put(distcron, "b", 2000, error="MyKeyError", reason="aborted", actor="mail")
+    put(distcron, "c", 3000, error="Timeout", reason="age_limit", actor="mail", queue="slow")
+    failing(stub_broker, name="mail", queue_name="slow")
+    failing(stub_broker)
+    return distcron
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, "cba"),
+        ({"actor": "mail"}, "cb"),
+        ({"actor": "mail", "reason": "aborted"}, "b"),
+        ({"queue": "slow"}, "c"),
+        ({"error": "KeyError"}, "a"),
+        ({"error": "keyerror"}, "ba"),
+        ({"error": "timE"}, "c"),
+        ({"error": "Zero"}, ""),
+        ({"text": "SUCH key"}, "a"),
+        ({"text": "mail", "reason": "age_limit"}, "c"),
+        ({"since": 2000}, "cb"),
+        ({"until": 2000}, "ba"),
+        ({"actor": None}, "cba"),
+    ],
+)
+def test_filters_find_what_they_say(some: DistCron, filters: Any, expected: str) -> None:
+    assert "".join(ids(some, **filters)) == expected
+    assert some.dead_letters.count(**filters) == len(expected)
+    assert sorted(json.loads(line)["id"] for line in some.dead_letters.export(**filters)) == sorted(expected)
+
+
+def test_an_actor_itself_is_a_filter_too(stub_broker: StubBroker, some: DistCron) -> None:
+    assert "".join(ids(some, actor=stub_broker.get_actor("mail"))) == "cb"
+
+
+@pytest.mark.parametrize(
+    ("filters", "why"),
+    [
+        ({"actr": "x"}, "Did you mean 'actor'"),
+        ({"reason": "abortd"}, "Did you mean 'aborted'"),
+        ({"reason": 5}, "no reason 5"),
+        ({"actor": ""}, "'actor' is empty"),
+        ({"error": ""}, "'error' is empty"),
+        ({"since": "yesterday"}, "since must be a datetime"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["list", "redrive", "discard", "count"])
+def test_a_filter_that_cannot_be_is_refused_and_does_nothing(some: DistCron, verb: str, filters: Any, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        getattr(some.dead_letters, verb)(**filters)
+    assert some.dead_letters.count() == 3
+
+
+def test_pages_go_on_from_a_cursor_and_end(distcron: DistCron) -> None:
+    for number in range(7):
+        put(distcron, f"m:{number}", 1000 + number // 3)
+    found, cursor = [], None
+    while True:
+        page = distcron.dead_letters.page(limit=2, cursor=cursor)
+        found += [one.id for one in page.letters]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert sorted(found) == [f"m:{number}" for number in range(7)]
+
+
+def test_pages_of_a_text_search_miss_none_between_them(distcron: DistCron) -> None:
+    for number in range(1200):
+        put(distcron, f"m{number}", 1000 + number, text="needle" if number % 100 == 7 else "hay")
+    found, cursor = [], None
+    while True:
+        page = distcron.dead_letters.page(limit=5, cursor=cursor, text="needle")
+        found += [one.id for one in page.letters]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert found == [f"m{number}" for number in range(1107, 0, -100)]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", ":", "x:y", "-1:y", "１:y"])
+def test_what_is_no_cursor_is_refused(distcron: DistCron, cursor: str) -> None:
+    with pytest.raises(ConfigurationError, match="not the cursor"):
+        distcron.dead_letters.page(cursor=cursor)
+
+
+def test_a_letter_is_found_by_its_id_or_its_messages(distcron: DistCron) -> None:
+    put(distcron, "letter", 1000, message_id="message")
+    assert distcron.dead_letters.get("letter") == distcron.dead_letters.get("message")
+    with pytest.raises(NotFoundError, match="no dead letter 'other'"):
+        distcron.dead_letters.get("other")
+
+
+def test_what_somebody_else_wrote_is_shown_as_far_as_possible(distcron: DistCron) -> None:
+    wrong: Any = {
+        "actor": 5,
+        "attempts": "x",
+        "first_failed_at": "y",
+        "history": [1, {"at": 2}],
+        "message": [],
+        "errors": 7,
+        "origin": "z",
+        "fire_time": 10**30,
+        "error": ["x"],
+    }
+    distcron.open_backend().store.put_letters([(Letter("m", wrong, b""), 1000)])
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.actor, letter.attempts, letter.first_failed_at, letter.fire_time) == ("5", 0, None, None)
+    assert (letter.history, letter.message, letter.errors, letter.origin) == (({"at": 2},), {}, (), None)
+
+
+# -- sent back ------------------------------------------------------------------------------------------------
+
+
+def test_a_letter_goes_back_with_its_arguments_and_a_link_to_its_origin(
+    some: DistCron, stub_broker: StubBroker
+) -> None:
+    assert some.dead_letters.redrive("a") == Redriven(redriven=1)
+    (message,) = queued(stub_broker)
+    assert message.options[ORIGIN] == {"message_id": "a", "before": "a", "generation": 1}
+    assert message.message_timestamp > 1
+    assert "".join(ids(some)) == "cb"
+
+
+def test_a_second_press_does_nothing_more(some: DistCron, stub_broker: StubBroker) -> None:
+    """Field bug 107: it is idempotent on a double press."""
+    assert some.dead_letters.redrive(["a", "b"]).redriven == 2
+    # One that was gone by then is told, and does not keep the others from going.
+    assert some.dead_letters.redrive(["a", "c"]) == Redriven(redriven=1, gone=1)
+    with pytest.raises(NotFoundError):
+        some.dead_letters.redrive(["a", "b"])
+    assert len(queued(stub_broker)) + len(queued(stub_broker, "slow")) == 3
+
+
+def test_ids_that_are_named_twice_go_once(some: DistCron, stub_broker: StubBroker) -> None:
+    assert some.dead_letters.redrive(["a", "a"]) == Redriven(redriven=1)
+
+
+def test_one_must_say_which_letters_in_one_way(some: DistCron) -> None:
+    for given in ({}, {"actor": None}):
+        with pytest.raises(ConfigurationError, match="Say which letters"):
+            some.dead_letters.redrive(**given)
+        with pytest.raises(ConfigurationError, match="Say which letters"):
+            some.dead_letters.discard(**given)
+    for ids, more in ((["a"], {"actor": "mail"}), (["a"], {"all": True}), ([], {"actor": "mail", "all": True})):
+        with pytest.raises(ConfigurationError, match="in one way"):
+            some.dead_letters.redrive(ids, **more)
+    assert some.dead_letters.count() == 3
+
+
+def test_a_trial_sends_nothing_and_runs_no_hook(some: DistCron, stub_broker: StubBroker) -> None:
+    seen: list[str] = []
+
+    class Watching(Middleware):
+        def before_enqueue(self, broker: Any, message: Any, delay: Any) -> None:
+            seen.append(message.message_id)
+
+    stub_broker.add_middleware(Watching())
+    assert some.dead_letters.redrive(actor="mail", dry_run=True).redriven == 2
+    assert (seen, some.dead_letters.count(), queued(stub_broker)) == ([], 3, [])
+
+
+def test_a_message_whose_actor_is_gone_is_refused_with_the_reason_and_uses_up_no_limit(some: DistCron) -> None:
+    for number in range(150):
+        put(some, f"gone {number}", number, actor="gone")
+    done = some.dead_letters.redrive(all=True, limit=2)
+    assert done.redriven == 2
+    assert len(done.refused) == 150
+    assert "Nobody knows the actor 'gone' any more" in done.refused["gone 7"]
+    assert some.dead_letters.count(actor="gone") == 150
+
+
+def test_an_actor_that_only_others_know_is_known(some: DistCron) -> None:
+    put(some, "m", 1, actor="elsewhere")
+    some.open_backend().store.heartbeat(Instance("w", {"actors": {"elsewhere": "default"}}), keep=60_000)
+    assert some.dead_letters.redrive("m", dry_run=True).redriven == 1
+
+
+def test_a_message_that_cannot_be_decoded_here_is_refused_with_the_reason(distcron: DistCron) -> None:
+    distcron.open_backend().store.put_letters([(Letter("m", {}, b"\x80\x04"), 1000)])
+    done = distcron.dead_letters.redrive(all=True)
+    assert "cannot be decoded here" in done.refused["m"]
+    assert "--broker" in done.refused["m"]
+    assert distcron.dead_letters.count() == 1
+
+
+def test_a_middleware_that_refuses_the_new_message_keeps_the_letter(some: DistCron, stub_broker: StubBroker) -> None:
+    class Vetoing(Middleware):
+        def before_enqueue(self, broker: Any, message: Any, delay: Any) -> None:
+            raise ConfigurationError("not today")
+
+    stub_broker.add_middleware(Vetoing())
+    done = some.dead_letters.redrive("a")
+    assert "not today" in done.refused["a"]
+    assert some.dead_letters.count() == 3
+
+
+def test_hooks_after_enqueue_hear_of_what_was_sent_back(some: DistCron, stub_broker: StubBroker) -> None:
+    seen: list[str] = []
+
+    class Watching(Middleware):
+        def after_enqueue(self, broker: Any, message: Any, delay: Any) -> None:
+            seen.append(message.actor_name)
+
+    stub_broker.add_middleware(Watching())
+    some.dead_letters.redrive(actor="mail")
+    assert seen == ["mail", "mail"]
+
+
+def test_one_that_dies_again_is_not_chased_in_a_circle(some: DistCron, stub_broker: StubBroker) -> None:
+    store: Any = some.open_backend().store
+    now = store.now()
+    store._now = lambda: now
+
+    def dies_again(done: Redriven) -> None:
+        nonlocal now
+        now += 1
+        for message in queued(stub_broker):
+            put(some, message.message_id, now)
+
+    assert some.dead_letters.redrive(all=True, rate=1_000_000, progress=dies_again).redriven == 3
+    assert some.dead_letters.count() > 0
+
+
+def test_a_message_that_died_of_its_age_does_not_die_at_once_again(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    ran = []
+    job = dramatiq.actor(lambda: ran.append(1), actor_name="job", broker=stub_broker, max_age=60_000)
+    stub_broker.enqueue(job.message().copy(message_timestamp=1))
+    worker = start()
+    worked_off(stub_broker, worker)
+    assert distcron.dead_letters.redrive(reason="age_limit").redriven == 1
+    worked_off(stub_broker, worker)
+    assert (ran, distcron.dead_letters.count()) == ([1], 0)
+
+
+def test_attempts_start_again(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
+    failing(stub_broker, max_retries=2, backoff=0).send()
+    worker = start()
+    worked_off(stub_broker, worker)
+    (first,) = distcron.dead_letters.list()
+    distcron.dead_letters.redrive(all=True)
+    worked_off(stub_broker, worker)
+    (second,) = distcron.dead_letters.list()
+    assert (second.attempts, len(second.history)) == (3, 3)
+    assert second.origin == {"message_id": first.message_id, "before": first.message_id, "generation": 1}
+
+
+def test_progress_is_told_after_each_batch_and_what_was_interrupted_goes_on(
+    some: DistCron, stub_broker: StubBroker
+) -> None:
+    def interrupt(done: Redriven) -> None:
+        raise KeyboardInterrupt
+
+    for number in range(250):
+        put(some, f"m{number}", number)
+    with pytest.raises(KeyboardInterrupt):
+        some.dead_letters.redrive(all=True, progress=interrupt)
+    assert len(queued(stub_broker)) == 100
+    told: list[int] = []
+    some.dead_letters.redrive(all=True, progress=lambda done: told.append(done.redriven))
+    assert told == [100, 153]
+    origins = [one.options[ORIGIN]["message_id"] for queue in ("default", "slow") for one in queued(stub_broker, queue)]
+    assert len(origins) == len(set(origins)) == 253
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), "fast"])
+def test_a_pace_that_cannot_be_is_refused(some: DistCron, rate: Any) -> None:
+    with pytest.raises(ConfigurationError, match="rate"):
+        some.dead_letters.redrive(all=True, rate=rate)
+
+
+class Slept:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        monkeypatch.setattr("time.sleep", self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_no_more_go_in_a_second_than_the_pace_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, pace = Slept(monkeypatch), Pace(50)
+    pace._clock, pace._next = slept, 0.0  # type: ignore[assignment]
+    for _ in range(10):
+        pace.wait(pace.batch(100))
+    # The first ones go at once, and nobody waits after the last.
+    assert slept.seconds == pytest.approx(9)
+    assert [Pace(rate).batch(100) for rate in (None, 0.1, 7, 1000, float("inf"))] == [100, 1, 7, 100, 100]
+
+
+# -- thrown away, elsewhere -----------------------------------------------------------------------------------
+
+
+def test_letters_are_thrown_away_by_id_or_filter_or_all(some: DistCron) -> None:
+    assert some.dead_letters.discard(["a", "nobody"]) == 1
+    assert some.dead_letters.discard(actor="mail", limit=1) == 1
+    assert "".join(ids(some)) == "c"
+    with pytest.raises(NotFoundError):
+        some.dead_letters.discard("nobody")
+    assert some.dead_letters.purge() == 1
+    assert some.dead_letters.purge() == 0
+
+
+def test_an_export_comes_back_as_it_was(some: DistCron) -> None:
+    before = some.dead_letters.list()
+    lines = list(some.dead_letters.export())
+    some.dead_letters.purge()
+    assert some.dead_letters.import_([*lines, "", "\n"]) == 3
+    assert some.dead_letters.list() == before
+    assert [(one.field, one.value, one.count) for one in some.dead_letters.stats()]
+    assert some.dead_letters.import_(lines) == 0
+    assert some.dead_letters.redrive(actor="mail").redriven == 2
+
+
+def test_adopting_needs_a_broker_on_redis(stub_broker: StubBroker, distcron: DistCron) -> None:
+    stub_broker.declare_queue("default")
+    with pytest.raises(ConfigurationError, match="Only a Redis broker"):
+        distcron.dead_letters.adopt()
