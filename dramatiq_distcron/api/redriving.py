@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dramatiq import Message
 
 from ..clock import SystemClock
-from ..errors import ConfigurationError, DistCronError, NotFoundError
+from ..errors import ConfigurationError, DistCronError, NotFoundError, StoreUnavailable
 from ..letters import DLQ_ACTOR, redriven
 from ..publishing import at_once, waiting_form
 from ..store.base import REMEMBERED, LetterRow, Redrive, Waiting
@@ -53,6 +53,8 @@ class Redriver:
     def send_back(self, rows: Sequence[LetterRow], done: Redriven, *, dry_run: bool = False) -> None:
         """Sends letters back, each in one step, and adds to ``done``. Raises what the store raises."""
         now = self._backend.store.now()
+        if self._known is None:
+            self._known = self._own | self._told_actors()
         sent: list[tuple[Redrive, Captured | None]] = []
         for row in rows:
             try:
@@ -61,6 +63,8 @@ class Redriver:
                     done.redriven += 1
                     continue
                 sent.append(self._on_its_way(row, message, now))
+            except StoreUnavailable:
+                raise
             except DistCronError as error:
                 done.refused[row.id] = str(error)
             if sum(len(one.waiting.data) for one, _ in sent) > _BYTES:
@@ -112,8 +116,6 @@ class Redriver:
         return self._backend.by_outbox or (not self._own and row.about.get("outbox") is True)
 
     def _refuse_unknown_actor(self, message: Message[Any]) -> None:
-        if self._known is None:
-            self._known = self._own | self._told_actors()
         if self._known and message.actor_name not in self._known:
             raise NotFoundError(
                 f"Nobody knows the actor {message.actor_name!r} any more, so the message would die again. "

@@ -22,7 +22,7 @@ from ..errors import ConfigurationError, ConflictError
 from ..letters import DLQ_ACTOR, DLQ_QUEUE, Redact, about_death, guessed_reason, indexes_of
 from ..logs import get_logger
 from ..schedules import ScheduleHost
-from ..store.base import NEVER, Letter, Query
+from ..store.base import NEVER, Letter, LetterRow, Query, Store
 from ..version import VERSION
 from .marks import attempt_of, marks_of
 
@@ -218,21 +218,26 @@ class DeadLetters(Middleware):
     def _drop_many(self, retention: Retention, indexes: Indexes) -> int:
         if retention.max_count is None:
             return 0
-        assert self._distcron is not None
-        beyond = self._distcron.open_backend().store.count_letters(Query(indexes)) - retention.max_count
-        return self._drop(Query(indexes, until=NEVER, oldest_first=True), max(0, beyond), "max_count")
+        return self._drop(Query(indexes, until=NEVER, oldest_first=True), retention.max_count, "max_count")
 
-    def _drop(self, query: Query, count: int | None, why: str) -> int:
+    def _drop(self, query: Query, keep: int | None, why: str) -> int:
+        """Drops the oldest of the query, or those that are more than ``keep``."""
         assert self._distcron is not None
         store = self._distcron.open_backend().store
         dropped = 0
-        while count is None or dropped < count:
-            rows = store.letters(query, _BATCH if count is None else min(_BATCH, count - dropped))
-            if not rows:
-                break
+        while rows := self._dropped_next(store, query, keep):
             self._tell_dropped([dead_letter(row) for row in rows], why)
             dropped += store.drop_letters([row.id for row in rows])
         return dropped
+
+    def _dropped_next(self, store: Store, query: Query, keep: int | None) -> list[LetterRow]:
+        if keep is None:
+            return store.letters(query, _BATCH)
+        if store.count_letters(query) <= keep:
+            return []
+        rows = store.letters(query, _BATCH)
+        # Counted after they were read: other workers drop the same ones, and must not make these too many.
+        return rows[: max(0, store.count_letters(query) - keep)]
 
     def _tell_dropped(self, letters: list[DeadLetter], why: str) -> None:
         self.logger.warning(
