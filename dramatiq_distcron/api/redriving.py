@@ -15,6 +15,7 @@ from ..errors import ConfigurationError, DistCronError, NotFoundError, StoreUnav
 from ..letters import DLQ_ACTOR, redriven
 from ..publishing import at_once, waiting_form
 from ..store.base import REMEMBERED, LetterRow, Redrive, Waiting
+from ..store.redis import is_passing
 from ..suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class Redriver:
         self._commit(sent, done)
 
     def _commit(self, sent: Sequence[tuple[Redrive, Captured | None]], done: Redriven) -> None:
+        """Raises ``StoreUnavailable`` if some could not go now, but will later; the others are counted."""
         answers = self._backend.store.redrive([one for one, _ in sent]) if sent else []
+        passing = ""
         for (one, captured), answer in zip(sent, answers, strict=True):
             if answer == "ok":
                 done.redriven += 1
@@ -81,8 +84,12 @@ class Redriver:
                     self._backend.publisher.announce(captured)
             elif answer == "gone":
                 done.gone += 1
+            elif is_passing(answer):
+                passing = answer.removeprefix("failed ")
             else:
                 done.refused[one.id] = answer.removeprefix("failed ")
+        if passing:
+            raise StoreUnavailable(f"{self._backend.where} takes no letter back now: {passing}")
 
     def _new_message(self, row: LetterRow, now: int) -> Message[Any]:
         """Raises ``DistCronError`` if it would be of no use."""
