@@ -263,7 +263,9 @@ def test_an_actor_that_cannot_be_told_of_an_end_holds_up_no_worker(
         app._worker = Worker(app.broker, queues={"default"}, worker_timeout=50, worker_threads=1)
         app._worker.start()
         app.job.send("a", 1)
-        await_rest(server.url, namespace, dead=1)
+        await_rest(server.url, namespace)
+        assert app.distcron is not None
+        assert app.distcron.dead_letters.count() == 1
         app.job.send("b", 0)
         wait_until(lambda: app.runs() == {"a": 1, "b": 1}, "the next message")
 

@@ -78,7 +78,6 @@ class Keys:
             ("script", "load", "return 1"),
             ("type", self.lease),
             ("xread", "streams", self.wake, "0"),
-            ("incr", self.deliveries + "x"),
         ]
         for key, kind in self.types().items():
             commands += [(command, key, *rest) for command, *rest in _COMMANDS[kind]]
@@ -103,9 +102,9 @@ _COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("zrem", "x"),
         ("zcard",),
         ("zrangebyscore", "0", "1"),
-        ("zrevrangebyscore", "1", "0"),
         ("zcount", "0", "1"),
     ],
-    "set": [("sadd", "x"), ("srem", "x"), ("smembers",)],
+    # Only those who keep or look at dead letters use it.
+    "set": [],
     "stream": [("xadd", "*", "x", "x"), ("xdel", "0-1"), ("xrevrange", "+", "-")],
 }
