@@ -12,7 +12,7 @@ import redis
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from dramatiq.middleware import CurrentMessage, Middleware
 
-from dramatiq_distcron import current_tick, every, install
+from dramatiq_distcron import DeadLetter, current_tick, every, install
 from dramatiq_distcron.demo import leash  # noqa: F401
 
 notes = redis.Redis.from_url(os.environ["TEST_NOTES_URL"], decode_responses=True)
@@ -95,3 +95,24 @@ def slow() -> None:
     note("ran")
     if word == "fail" and current_tick().attempt == 0:  # type: ignore[union-attr]
         raise dramatiq.Retry("as told", delay=50)
+
+
+@dramatiq.actor(queue_name=queue, max_retries=0)
+def fragile() -> None:
+    message = CurrentMessage.get_current_message()
+    assert message is not None
+    if notes.get("whole"):
+        notes.rpush("healed", message.message_id)
+        return
+    notes.rpush("died", message.message_id)
+    raise ValueError("not whole")
+
+
+@dramatiq.actor(queue_name=queue, max_age=1000)
+def aged() -> None:
+    """Too old to run."""
+
+
+@distcron.dead_letters.handler
+def tell(letter: DeadLetter) -> None:
+    notes.rpush("told", letter.id)

@@ -120,11 +120,13 @@ class Site:
                 return False
             return True
 
-    def send_directly(self, actor: str) -> None:
-        """A message that is none of a tick."""
-        message: Message[Any] = Message(self.queue, actor, (), {}, {})
+    def send_directly(self, actor: str, times: int = 1) -> str:
+        """A message that is none of a tick, and an old one."""
+        message: Message[Any] = Message(self.queue, actor, (), {}, {}, message_timestamp=1)
         with pika.BlockingConnection(pika.URLParameters(self.rabbit.url)) as connection:
-            connection.channel().basic_publish("", self.queue, message.encode())
+            for _ in range(times):
+                connection.channel().basic_publish("", self.queue, message.encode())
+        return message.message_id
 
     def delete_queue(self) -> None:
         with pika.BlockingConnection(pika.URLParameters(self.rabbit.url)) as connection:

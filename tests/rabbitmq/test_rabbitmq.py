@@ -129,14 +129,68 @@ def test_a_retry_goes_through_the_delay_queue_and_its_run_goes_on(site: Site) ->
     assert site.run_of(message_id) == "succeeded"
 
 
-def test_a_message_that_always_fails_is_dead_once_and_in_rabbitmqs_dead_letter_queue(site: Site) -> None:
+def test_a_message_that_always_fails_is_dead_once_and_not_in_rabbitmqs_dead_letter_queue_too(site: Site) -> None:
     site.beat()
     site.worker()
     message_id = site.trigger("dying")
     site.await_rest()
     assert site.noted("ran") == {message_id: 2}
     assert site.run_of(message_id) == "dead"
-    assert site.peek(".XQ") == [message_id]
+    (letter,) = site.distcron.dead_letters.list()
+    assert (letter.message_id, letter.schedule, letter.reason) == (message_id, "dying", "retries_exhausted")
+    assert site.peek(".XQ") == []
+
+
+# -- dead letters -------------------------------------------------------------------------------------------
+
+
+def test_every_death_has_exactly_one_record_and_is_told_once(site: Site) -> None:
+    """Field bug 106: retries are spent, and nothing is dead."""
+    worker = site.worker()
+    ids = {actor: site.send_directly(actor) for actor in ("fragile", "aged", "gone")}
+    wait_until(lambda: site.distcron.dead_letters.count() == 3, "the letters")
+    reasons = {one.message_id: one.reason for one in site.distcron.dead_letters.list()}
+    assert reasons == {ids["fragile"]: "retries_exhausted", ids["aged"]: "age_limit", ids["gone"]: "unknown_actor"}
+    wait_until(lambda: len(site.noted("told")) == 3, "the handler")
+    assert site.noted("told") == Counter(one.id for one in site.distcron.dead_letters.list())
+    site.await_rest()
+    assert site.peek(".XQ") == []
+    assert "Failed to" not in worker.output().replace("Failed to process", "")
+
+
+def test_a_message_that_is_delivered_twice_and_dies_twice_has_one_record(site: Site) -> None:
+    site.worker()
+    message_id = site.send_directly("fragile", times=2)
+    wait_until(lambda: len(site.noted("told")) == 1 and site.noted("died")[message_id] == 2, "both deaths")
+    site.await_rest()
+    assert [one.message_id for one in site.distcron.dead_letters.list()] == [message_id]
+
+
+def test_letters_go_back_to_rabbitmq_by_the_url_of_the_state_alone(site: Site) -> None:
+    site.worker()
+    message_id = site.send_directly("fragile")
+    wait_until(lambda: site.distcron.dead_letters.count(), "the letter")
+    site.notes.set("whole", "1")
+    assert site.distcron.dead_letters.redrive(all=True).redriven == 1
+    wait_until(lambda: site.noted("healed"), "the run")
+    site.await_rest()
+    assert list(site.noted("healed").values()) == [1]
+    assert message_id not in site.noted("healed")
+    assert site.distcron.dead_letters.count() == 0
+
+
+def test_a_tick_that_died_goes_back_with_a_ticket_of_its_own(site: Site) -> None:
+    site.beat()
+    site.worker()
+    message_id = site.trigger("dying")
+    wait_until(lambda: site.distcron.dead_letters.count(), "the letter")
+    assert site.distcron.dead_letters.redrive(schedule="dying").redriven == 1
+    # It dies again, as a message of the next generation.
+    wait_until(lambda: len(site.noted("ran")) == 2 and site.distcron.dead_letters.count(), "the second death")
+    site.await_rest()
+    (letter,) = site.distcron.dead_letters.list()
+    assert letter.origin == {"message_id": message_id, "before": message_id, "generation": 1}
+    assert list(site.noted("ran").values()) == [2, 2]
 
 
 # -- RabbitMQ is in trouble ---------------------------------------------------------------------------------

@@ -54,7 +54,8 @@ def read_rest(client: Any, namespace: str, decode: Any) -> Rest:
     prefix = f"{namespace}:distcron:default:"
     others["waiting"] = client.zcard(f"{prefix}retries")
     others["data of waiting"] = client.hlen(f"{prefix}retries.msgs")
-    dead = [decode(data).args[0] for data in client.hvals(f"{namespace}:default.XQ.msgs")]
+    kept = [value.split(b"\n", 2)[2] for value in client.hvals(f"{prefix}dead.msgs")]
+    dead = [decode(data).args[0] for data in [*kept, *client.hvals(f"{namespace}:default.XQ.msgs")]]
     return Rest(Counter(dead), {name: count for name, count in others.items() if count})
 
 
