@@ -1,0 +1,1 @@
+"""Dead letters under fire: workers and the process that sends letters back are killed, and connections are cut."""
