@@ -8,7 +8,17 @@ from datetime import datetime, timedelta, timezone
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from dramatiq_distcron import DistCron, Schedule, cron, every, get_distcron, install
+from dramatiq_distcron import (
+    DeadLetter,
+    DeadLetters,
+    DistCron,
+    Retention,
+    Schedule,
+    cron,
+    every,
+    get_distcron,
+    install,
+)
 
 broker = RedisBroker(url="redis://127.0.0.1:6379/0")
 distcron: DistCron = install(broker, tz="Europe/Berlin", lease_ttl=timedelta(seconds=3), catch_up="latest")
@@ -38,6 +48,31 @@ outcomes: Sequence[str] = [tick.outcome for tick in found.schedules.history("nig
 triggered: dramatiq.Message[object] = found.schedules.trigger("nightly")
 leader = found.status().leader
 term: int | None = leader.term if leader else None
+
+broker.add_middleware(
+    DeadLetters(
+        max_age=timedelta(days=90),
+        max_count=None,
+        per_actor={"bill": Retention(max_age=None)},
+        redact=lambda actor, args, kwargs: (["…" for _ in args], {}),
+    )
+)
+
+
+@distcron.dead_letters.handler
+def alert(letter: DeadLetter) -> None:
+    name: str = letter.actor
+    last: str | None = letter.error
+    print(name, last, letter.message["args"])
+
+
+@distcron.dead_letters.on_drop
+def save(letters: list[DeadLetter]) -> None: ...
+
+
+sent_back: int = distcron.dead_letters.redrive(actor="sync", error="Timeout", limit=100, rate=50).redriven
+dropped: int = distcron.dead_letters.discard(["a", "b"]) + distcron.dead_letters.purge()
+page: list[DeadLetter] = distcron.dead_letters.page(limit=10, since=datetime.now(timezone.utc)).letters
 
 cron("0 3 * * *", catchup="all")  # type: ignore[call-arg]
 DistCron(lease_tll=3)  # type: ignore[call-arg]
