@@ -16,6 +16,8 @@ nitpick_ignore_regex = [
     ("py:class", r"(collections\.abc|datetime|tuple)\b.*"),
     ("py:class", r"Actor|Broker|Message|P|R"),
     ("py:class", r"Backend|CatchUp|DistCronOptions|Duration|ScheduleOptions|dramatiq_distcron\.schedules\.Timing"),
+    # Of dead letters.
+    ("py:class", r"EllipsisType|Redact|dict\[str|dramatiq_distcron\.api\.dead_letters\.[A-Z]"),
 ]
 
 html_theme = "furo"

@@ -107,11 +107,16 @@ def _from_environment(given: set[str]) -> dict[str, Any]:
     return found
 
 
+_RETENTION: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
+    ("max_age", "DISTCRON_DEAD_LETTERS_MAX_AGE", parse_duration),
+    ("max_count", "DISTCRON_DEAD_LETTERS_MAX_COUNT", int),
+)
+
+
 def retention_from(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of ``max_age`` and ``max_count`` of dead letters those that are given, are no ``...``, or have a variable."""
     found = {name: value for name, value in given.items() if value is not ...}
-    for name, read in (("max_age", parse_duration), ("max_count", int)):
-        variable = f"DISTCRON_DEAD_LETTERS_{name.upper()}"
+    for name, variable, read in _RETENTION:
         text = os.environ.get(variable, "").strip()
         if name in found or not text:
             continue
