@@ -139,8 +139,11 @@ class DeadLetters(Middleware):
         if by_outbox:
             about["outbox"] = True
         own = message.options.get("redis_message_id")
-        id = own if isinstance(own, str) and own and not by_outbox else f"{message.message_id}.{attempt_of(message)}"
-        return Letter(id, about, data, indexes_of(about))
+        if by_outbox or not isinstance(own, str) or not own:
+            # A redelivery that dies again, of whatever, is the same letter.
+            attempt = marks_of(message).attempt
+            own = f"{message.message_id}.{attempt_of(message) if attempt is None else attempt}"
+        return Letter(own, about, data, indexes_of(about))
 
     def _guess(self, broker: Broker, message: MessageProxy, error: BaseException | None) -> str:
         actor = broker.actors.get(message.actor_name)

@@ -190,3 +190,77 @@ def test_the_place_of_the_state_may_come_from_the_environment(
     with redis.Redis.from_url(server.url) as client:
         assert client.exists(f"{namespace}:distcron:default:due")
     assert len(broker.wire.enqueued) == 1
+
+
+# -- dead letters ---------------------------------------------------------------------------------------------
+
+
+def dying(site: Site, told: list[str]) -> Any:
+    """An actor whose messages die, and a handler that is told."""
+    site.distcron.dead_letters.handler(lambda letter: told.append(letter.id))
+
+    def dies(error: str) -> None:
+        raise KeyError(error)
+
+    return dramatiq.actor(dies, broker=site.broker, max_retries=0)
+
+
+def test_a_letter_is_the_only_copy_and_its_handlers_are_told_when_it_is_there(site: Site) -> None:
+    told: list[str] = []
+    message = dying(site, told).send("x")
+    site.work()
+    wait_until(lambda: told, "the handler")
+    (letter,) = site.by_url.dead_letters.list()
+    assert (letter.id, told) == (f"{message.message_id}.0", [f"{message.message_id}.0"])
+    wait_until(lambda: site.distcron.retries.count() == 0, "nothing waits")
+    assert site.broker.wire.dead == []
+
+
+def test_a_redelivery_that_dies_again_is_the_same_letter(site: Site) -> None:
+    """Its ack was lost, and by now it is too old."""
+    told: list[str] = []
+    message = dying(site, told).message("x")
+    for options in ({}, {"max_age": 1}):
+        site.broker.enqueue(message.copy(options=options, message_timestamp=1))
+    site.work()
+    wait_until(lambda: [one.reason for one in site.distcron.dead_letters.list()] == ["age_limit"], "both deaths")
+    wait_until(lambda: site.distcron.retries.count() == 0, "nothing waits")
+    assert site.distcron.dead_letters.stats()[-1].value == "age_limit"
+
+
+def test_a_letter_that_redis_refuses_leaves_the_message_to_the_brokers_own_dead(site: Site) -> None:
+    store: Any = site.distcron.open_backend().store
+    store._client.set(store.keys.dead, "not a sorted set")
+    message = dying(site, []).send("x")
+    site.work()
+    wait_until(lambda: [one.message_id for one in site.broker.wire.dead] == [message.message_id], "the broker's dead")
+
+
+def test_a_redrive_is_published_by_a_worker_though_the_one_who_asked_is_gone(site: Site) -> None:
+    told: list[str] = []
+    job = dying(site, told)
+    job.send("x")
+    site.work()
+    wait_until(lambda: told, "the letter")
+    assert site.by_url.dead_letters.redrive(told[0]).redriven == 1
+    wait_until(lambda: len(told) == 2, "it dies again")
+    (letter,) = site.distcron.dead_letters.list()
+    assert letter.origin is not None
+    assert letter.origin["generation"] == 1
+
+
+def test_a_redrive_while_the_broker_is_away_waits_in_redis(site: Site) -> None:
+    told: list[str] = []
+    job = dying(site, told)
+    job.send("x")
+    site.work()
+    wait_until(lambda: told, "the letter")
+    site.broker.wire.down = True
+    assert site.by_url.dead_letters.redrive(all=True).redriven == 1
+    assert site.distcron.dead_letters.count() == 0
+    wait_until(lambda: site.distcron.mover.errors, "a try")
+    assert site.distcron.retries.count() == 1
+    site.broker.wire.down = False
+    (waiting,) = site.distcron.retries.list()
+    site.distcron.retries.run_now(waiting.key)
+    wait_until(lambda: len(told) == 2, "it dies again")
