@@ -64,8 +64,6 @@ class Redriver:
                     done.redriven += 1
                     continue
                 sent.append(self._on_its_way(row, message, now))
-            except StoreUnavailable:
-                raise
             except DistCronError as error:
                 done.refused[row.id] = str(error)
             if sum(len(one.waiting.data) for one, _ in sent) > _BYTES:

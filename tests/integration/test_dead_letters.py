@@ -314,6 +314,8 @@ def test_a_second_worker_of_the_process_that_hears_of_them_counts(app: App) -> N
         assert app.distcron is not None
         app.distcron.presence._tell(app.broker)
         assert app.distcron.status().dead_letters["told"]
+        (instance,) = app.distcron.status().instances
+        assert instance["queues"] == [DLQ_QUEUE, "default"]
     finally:
         second.stop()
 

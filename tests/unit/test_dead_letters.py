@@ -727,7 +727,7 @@ def test_pages_of_a_text_search_miss_none_between_them(distcron: DistCron) -> No
         put(distcron, f"m{number}", 1000 + number, text="needle" if number % 100 == 7 else "hay")
     found, cursor = [], None
     while True:
-        page = distcron.dead_letters.page(limit=5, cursor=cursor, text="needle")
+        page = distcron.dead_letters.page(limit=3, cursor=cursor, text="needle")
         found += [one.id for one in page.letters]
         cursor = page.cursor
         if cursor is None:
@@ -827,6 +827,13 @@ def test_a_message_whose_actor_is_gone_is_refused_with_the_reason_and_uses_up_no
     assert some.dead_letters.count(actor="gone") == 150
 
 
+def test_a_limit_holds_also_where_some_in_between_are_refused(some: DistCron) -> None:
+    for number in range(20):
+        put(some, f"m{number}", 10_000 + number, actor="job" if number else "gone")
+    assert some.dead_letters.redrive(since=10_000, limit=3).redriven == 3
+    assert some.dead_letters.count(actor="job", since=10_000) == 16
+
+
 def test_an_actor_that_only_others_know_is_known(some: DistCron) -> None:
     put(some, "m", 1, actor="elsewhere")
     some.open_backend().store.heartbeat(Instance("w", {"actors": {"elsewhere": "default"}}), keep=60_000)
@@ -872,10 +879,12 @@ def test_one_that_dies_again_is_not_chased_in_a_circle(some: DistCron, stub_brok
     def dies_again(done: Redriven) -> None:
         nonlocal now
         now += 1
-        for message in queued(stub_broker):
+        for message in queued(stub_broker)[:300]:
             put(some, message.message_id, now)
 
-    assert some.dead_letters.redrive(all=True, rate=1_000_000, progress=dies_again).redriven == 3
+    for number in range(250):
+        put(some, f"m{number}", 10_000 + number)
+    assert some.dead_letters.redrive(all=True, progress=dies_again).redriven == 253
     assert some.dead_letters.count() > 0
 
 
