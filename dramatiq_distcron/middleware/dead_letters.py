@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import dramatiq
-from dramatiq import Message
+from dramatiq import Message, get_encoder
 from dramatiq.middleware import Middleware, SkipMessage
 
 from ..api.letter_infos import DeadLetter, dead_letter
@@ -270,12 +270,20 @@ def _is_age(error: BaseException | None) -> bool:
     return isinstance(error, SkipMessage) and "age limit" in str(error).lower()
 
 
+def _can_be_sent(value: Any) -> bool:
+    try:
+        get_encoder().encode({"value": value})
+    except Exception:
+        return False
+    return True
+
+
 def _encoded(message: Message[Any]) -> bytes:
     try:
         return message.encode()
     except Exception:
         # A middleware put something into the options that cannot be sent: the message is worth more than that.
-        plain = {name: value for name, value in message.options.items() if isinstance(value, (str, int, float))}
+        plain = {name: value for name, value in message.options.items() if _can_be_sent(value)}
         return Message(
             message.queue_name,
             message.actor_name,

@@ -106,3 +106,31 @@ def test_a_cluster_of_one_node_serves_a_plain_client_with_a_hash_tag_and_no_othe
             Beat(declare(RedisBroker(client=clients[1], namespace="plain"), 1)).run_once()
         for client in clients:
             client.close()
+
+
+def test_letters_are_kept_found_and_sent_back_in_a_cluster(cluster: Cluster, namespace: str) -> None:
+    broker = RedisBroker(client=cluster.client(), namespace=f"{{{namespace}}}")
+    letters = install(broker).dead_letters
+    ran: list[int] = []
+    broken = [True]
+
+    @dramatiq.actor(broker=broker, max_retries=0)
+    def job(number: int) -> None:
+        if broken[0]:
+            raise KeyError(number)
+        ran.append(number)
+
+    for number in range(150):
+        job.send(number)
+    worker = dramatiq.Worker(broker, worker_timeout=100, worker_threads=1)
+    worker.start()
+    try:
+        wait_until(lambda: letters.count() == 150, "the letters")
+        assert len(letters.list(actor="job", error="KeyError", limit=200)) == 150
+        assert {one.value: one.count for one in letters.stats()}["KeyError"] == 150
+        broken[0] = False
+        assert letters.discard(letters.list(limit=1)[0].id) == 1
+        assert letters.redrive(all=True).redriven == 149
+        wait_until(lambda: len(ran) == 149, "the runs")
+    finally:
+        worker.stop()

@@ -195,11 +195,14 @@ class Spoiling(Middleware):
 
 def test_a_retry_that_cannot_be_made_makes_a_letter(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
     stub_broker.add_middleware(Spoiling())
-    failing(stub_broker, max_retries=5, backoff=0).send(1)
+    tick = {"schedule": "nightly", "fire_time": 7, "term": 1}
+    failing(stub_broker, max_retries=5, backoff=0).send_with_options(args=(1,), distcron=tick)
     worked_off(stub_broker, start())
     (letter,) = distcron.dead_letters.list()
     assert (letter.reason, letter.message["args"]) == ("retry_not_recorded", [1])
+    # What can be sent of its options is still there.
     assert distcron.dead_letters.redrive(letter.id).redriven == 1
+    assert queued(stub_broker)[-1].options["distcron"] == tick
 
 
 def test_the_reason_is_told_without_our_retries_too() -> None:
