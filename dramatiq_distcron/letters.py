@@ -36,6 +36,7 @@ __all__ = [
     "UNKNOWN_ACTOR",
     "Redact",
     "about_death",
+    "dlq_queue",
     "adopted",
     "guessed_reason",
     "indexes_of",
@@ -43,7 +44,7 @@ __all__ = [
     "redriven",
 ]
 
-#: Who tells the handlers of a letter, and on which queue.
+#: Who tells the handlers of a letter, and on which queue, in the app without a name of its own.
 DLQ_ACTOR: Final = "distcron_dead_letter"
 DLQ_QUEUE: Final = "dead_letters"
 
@@ -78,6 +79,11 @@ _FAILURES = 5
 Redact = Callable[[str, Sequence[Any], Mapping[str, Any]], "tuple[Sequence[Any], Mapping[str, Any]]"]
 
 ADOPTED: Final = "Found among Dramatiq's own dead messages."
+
+
+def dlq_queue(app: str) -> str:
+    """The queue of the actor that tells handlers. Apps that share a namespace know only their own letters."""
+    return DLQ_QUEUE if app == "default" else f"{DLQ_QUEUE}.{app}"
 
 
 def guessed_reason(error: BaseException | None, *, too_old: bool, aborted: bool) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dramatiq import Message
 
 from ..errors import ConfigurationError
-from ..letters import DLQ_QUEUE, Redact, adopted, indexes_of
+from ..letters import DLQ_ACTOR, Redact, adopted, indexes_of
 from ..places import Places
 from ..store.base import NEVER, REMEMBERED, Graveyard, Letter
 
@@ -63,14 +63,16 @@ class Adopter:
     def adopt(self) -> int:
         """Each in one step. Returns how many. Raises ``ConfigurationError`` if it is not known where to look."""
         places = Places(self._backend.store, self._backend.publisher)
-        queues = sorted(self._broker.get_declared_queues() - {DLQ_QUEUE} | self._told_queues())
+        own = {actor.queue_name for name, actor in self._broker.actors.items() if name == DLQ_ACTOR}
+        queues = sorted(self._broker.get_declared_queues() - own | self._told_queues())
         if not queues:
             raise ConfigurationError("No queue is known here. Say which app it is with --broker, or start a worker.")
         return sum(self._adopt_from(places.graveyard(queue)) for queue in queues)
 
     def _told_queues(self) -> set[str]:
         told = self._backend.store.instances(keep=REMEMBERED)
-        return {str(queue) for one in told for queue in one.data.get("actors", {}).values()} - {DLQ_QUEUE}
+        actors = [actor for one in told for actor in one.data.get("actors", {}).items()]
+        return {str(queue) for name, queue in actors if name != DLQ_ACTOR}
 
     def _adopt_from(self, keys: Graveyard | None) -> int:
         if keys is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..durations import iso
-from ..letters import DLQ_QUEUE
+from ..letters import DLQ_ACTOR
 from ..store.base import REMEMBERED, Query
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ def read_status(backend: Backend) -> Status:
 
 def is_heard(store: Store) -> bool:
     """Whether a worker consumes the queue of the actor that tells of dead letters."""
-    return any(DLQ_QUEUE in one.data.get("queues", ()) for one in store.instances(keep=REMEMBERED))
+    return any(
+        one.data.get("actors", {}).get(DLQ_ACTOR) in one.data.get("queues", ())
+        for one in store.instances(keep=REMEMBERED)
+    )
 
 
 def _role(one: Instance, leader: tuple[str, int, int] | None) -> str:

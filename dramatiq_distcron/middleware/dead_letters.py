@@ -19,7 +19,7 @@ from ..api.letter_infos import DeadLetter, dead_letter
 from ..config import retention_from
 from ..durations import Duration, milliseconds
 from ..errors import ConfigurationError, ConflictError
-from ..letters import DLQ_ACTOR, DLQ_QUEUE, Redact, about_death, guessed_reason, indexes_of
+from ..letters import DLQ_ACTOR, Redact, about_death, dlq_queue, guessed_reason, indexes_of
 from ..logs import get_logger
 from ..schedules import ScheduleHost
 from ..store.base import NEVER, Letter, LetterRow, Query, Store
@@ -110,7 +110,8 @@ class DeadLetters(Middleware):
             return
         # A handler that fails is tried again, by whatever retries on this broker.
         options: dict[str, Any] = {"max_retries": 10} if "max_retries" in broker.actor_options else {}
-        declared = dramatiq.actor(broker=broker, actor_name=DLQ_ACTOR, queue_name=DLQ_QUEUE, **options)
+        queue = dlq_queue(distcron.settings.app)
+        declared = dramatiq.actor(broker=broker, actor_name=DLQ_ACTOR, queue_name=queue, **options)
         self._actor = declared(self._handle)
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:

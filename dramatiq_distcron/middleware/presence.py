@@ -11,7 +11,7 @@ from dramatiq.middleware import Middleware
 
 from ..api.status import is_heard
 from ..errors import DistCronError
-from ..letters import DLQ_ACTOR, DLQ_QUEUE
+from ..letters import DLQ_ACTOR
 from ..logs import get_logger
 from ..store.base import REMEMBERED, Instance
 from ..version import VERSION
@@ -123,8 +123,9 @@ class Presence(Middleware):
         if self._warned or DLQ_ACTOR not in broker.actors or is_heard(self._backend().store):
             return
         self._warned = True
+        queue = broker.actors[DLQ_ACTOR].queue_name
         self.logger.warning(
             "No worker consumes the queue %r, so nobody is told of dead letters. Start one without -Q, or with -Q %s.",
-            DLQ_QUEUE,
-            DLQ_QUEUE,
+            queue,
+            queue,
         )

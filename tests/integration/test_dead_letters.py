@@ -499,3 +499,28 @@ def test_a_server_that_restarts_still_has_the_letters(
         server.restart()
         with app_of(server.url, namespace) as app:
             assert app.letters.list() == before
+
+
+def test_apps_that_share_a_namespace_tell_each_of_its_own_letters(server: Server, namespace: str) -> None:
+    told: dict[str, list[str]] = {"default": [], "shop": []}
+    workers = []
+    for app, seen in told.items():
+        broker = RedisBroker(url=server.url, namespace=namespace)
+        distcron = install(broker, app=app)
+        distcron.dead_letters.handler(lambda letter, seen=seen: seen.append(letter.actor))
+
+        @dramatiq.actor(broker=broker, actor_name=f"job_{app}", queue_name=f"queue_{app}", max_retries=0)
+        def job() -> None:
+            raise KeyError
+
+        workers.append(Worker(broker, worker_timeout=50, worker_threads=1))
+        workers[-1].start()
+        for _ in range(5):
+            job.send()
+    try:
+        wait_until(lambda: [len(seen) for seen in told.values()] == [5, 5], "the handlers")
+        assert {app: set(seen) for app, seen in told.items()} == {"default": {"job_default"}, "shop": {"job_shop"}}
+    finally:
+        for worker in workers:
+            worker.stop()
+            worker.broker.client.close()
