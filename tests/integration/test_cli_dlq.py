@@ -17,7 +17,7 @@ from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import DeadLetter, DistCron, install
 from dramatiq_distcron.cli import main
-from dramatiq_distcron.letters import REASONS, about_death, indexes_of
+from dramatiq_distcron.letters import DLQ_ACTOR, DLQ_QUEUE, REASONS, about_death, indexes_of
 from dramatiq_distcron.server import Server
 from dramatiq_distcron.store.base import Instance, Letter
 from tests.integration.test_cli import ISO
@@ -383,3 +383,19 @@ def test_a_read_only_server_can_be_looked_at_and_not_changed(read_only: Callable
 def test_every_reason_can_be_asked_for(empty: Dlq) -> None:
     for reason in REASONS:
         assert empty.ids("--reason", reason) == []
+
+
+def test_the_status_tells_how_many_there_are_and_whether_somebody_hears_of_them(dlq: Dlq) -> None:
+    def status(*argv: str) -> str:
+        dlq._capsys.readouterr()
+        assert main(["status", *argv, *dlq.where]) == 0
+        return dlq._capsys.readouterr().out
+
+    beat = {"role": "leader", "host": "h", "pid": 1, "version": "1", "started_at": 1, "last_pass_at": 1}
+    # Both tell of themselves as processes do.
+    dlq.store.heartbeat(Instance("w", {**beat, "actors": {DLQ_ACTOR: DLQ_QUEUE}, "queues": ["default"]}), keep=60_000)
+    assert json.loads(status("--json"))["dead_letters"] == {"kept": 4, "told": False}
+    assert "Dead letters: 4, and no worker consumes the queue dead_letters to tell of them" in status()
+    dlq.store.heartbeat(Instance("w", {**beat, "actors": {DLQ_ACTOR: DLQ_QUEUE}, "queues": [DLQ_QUEUE]}), keep=60_000)
+    assert json.loads(status("--json"))["dead_letters"] == {"kept": 4, "told": True}
+    assert "Dead letters: 4\n" in status()

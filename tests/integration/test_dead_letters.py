@@ -462,6 +462,24 @@ def test_arguments_of_any_kind_come_back_as_they_were(app: App, args: Any) -> No
     wait_until(lambda: app.ran == list(args), "the run")
 
 
+@pytest.mark.parametrize("key", ["dead", "dead.msgs", "dead.groups", "dead.by:actor:job", "dead*"])
+def test_a_key_of_letters_that_is_lost_costs_no_later_letter(app: App, key: str) -> None:
+    app.start()
+    app.job.send("lost")
+    app.await_deaths(1)
+    client: Any = app.broker.client
+    client.delete(*client.keys(f"{app.broker.namespace}:distcron:default:{key}"))
+    for number in range(3):
+        app.job.send(number)
+    wait_until(lambda: {*range(3)} <= {one.message["args"][0] for one in app.letters.list()}, "the letters")
+    assert app.letters.count(actor="job") >= 3
+    assert {one.value for one in app.letters.stats()} >= {"job", "KeyError"}
+    app.broken = False
+    assert app.letters.redrive(actor="job").redriven >= 3
+    wait_until(lambda: {*range(3)} <= set(app.ran), "the runs")
+    assert len(app.ran) == len(set(app.ran))
+
+
 # -- age and number -------------------------------------------------------------------------------------------
 
 
