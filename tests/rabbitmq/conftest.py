@@ -123,6 +123,8 @@ class Site:
     def send_directly(self, actor: str, times: int = 1) -> str:
         """A message that is none of a tick, and an old one."""
         message: Message[Any] = Message(self.queue, actor, (), {}, {}, message_timestamp=1)
+        # What is published to a queue that is not there yet is dropped without a word.
+        wait_until(self.declared, "the queue")
         with pika.BlockingConnection(pika.URLParameters(self.rabbit.url)) as connection:
             for _ in range(times):
                 connection.channel().basic_publish("", self.queue, message.encode())
