@@ -32,6 +32,8 @@ class State:
     runs: dict[str, dict[str, str]] = field(default_factory=dict)
     outbox: dict[str, bytes] = field(default_factory=dict)
     retries: dict[str, tuple[int, Waiting]] = field(default_factory=dict)
+    #: When each of them is due, as a heap; what does not agree with ``retries`` is out of date.
+    dues: list[tuple[int, str]] = field(default_factory=list)
     budgets: dict[str, Bucket] = field(default_factory=dict)
     deliveries: dict[str, int] = field(default_factory=dict)
     notices: list[tuple[int, str]] = field(default_factory=list)
