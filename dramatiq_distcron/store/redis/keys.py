@@ -72,7 +72,6 @@ class Keys:
             ("script", "load", "return 1"),
             ("type", self.lease),
             ("xread", "streams", self.wake, "0"),
-            ("incr", self.deliveries + "x"),
         ]
         for key, kind in self.types().items():
             commands += [(command, key, *rest) for command, *rest in _COMMANDS[kind]]
