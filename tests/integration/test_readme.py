@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import re
@@ -18,10 +19,12 @@ from typing import Any
 import dramatiq
 import pytest
 import redis
+from dramatiq.broker import MessageProxy
 from dramatiq.brokers.redis import RedisBroker
+from dramatiq.brokers.stub import StubBroker
 
 import dramatiq_distcron
-from dramatiq_distcron import DistCron, cron, every, install
+from dramatiq_distcron import BackoffRetries, DistCron, RetryBudget, cron, every, install
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.cli import _parser
 from dramatiq_distcron.cli.exits import Exit
@@ -295,6 +298,9 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 def arguments(parser: argparse.ArgumentParser) -> set[str]:
     """Options as they are written and positional arguments as they are shown."""
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    for group in [action for action in actions if isinstance(action, argparse._SubParsersAction)]:
+        # Its verbs are told in one table.
+        return set[str]().union(*(arguments(verb) for verb in group.choices.values()))
     return {name for action in actions for name in action.option_strings or [str(action.metavar)]}
 
 
@@ -324,6 +330,26 @@ def test_the_reference_lists_exactly_the_settings() -> None:
     in_rows = {word for word in first_column(page["DistCron"]) if not word.startswith(("DISTCRON_", '"'))}
     assert in_rows == set(DistCronOptions.__annotations__) | policies
     assert set(first_column(page["Schedules"])) == set(ScheduleOptions.__annotations__) | policies
+
+
+def test_the_reference_lists_exactly_the_options_of_retries() -> None:
+    options, rest = sections(REFERENCE / "settings.md")["Retries"].split("Strategies, in seconds", 1)
+    made_with = set(inspect.signature(BackoffRetries).parameters) - {"rng"}
+    assert set(first_column(options)) == made_with | BackoffRetries().actor_options
+    assert set(inspect.signature(RetryBudget).parameters) <= set(first_column(rest))
+
+
+def test_the_reference_lists_exactly_what_a_failed_message_and_a_waiting_one_tell(stub_broker: StubBroker) -> None:
+    distcron = install(stub_broker)
+    job = dramatiq.actor(lambda: None, actor_name="job", broker=stub_broker)
+    proxy = MessageProxy(job.message())
+    stub_broker.emit_after("process_message", proxy, exception=ValueError())
+    stub_broker.emit_before("ack", proxy)
+    page = first_column(sections(REFERENCE / "settings.md")["What a failed message carries"])
+    assert page == list(proxy.options["distcron_retries"])
+    (waiting,) = distcron.retries.list()
+    listed = first_column(sections(REFERENCE / "json.md")["retries list"])
+    assert set(listed) == {"retries", "waiting", "budgets", *vars(waiting)}
 
 
 def test_the_reference_lists_exactly_the_keys_in_redis() -> None:
