@@ -15,6 +15,7 @@ autodoc_member_order = "bysource"
 nitpick_ignore_regex = [
     ("py:class", r"(collections\.abc|datetime|tuple)\b.*"),
     ("py:class", r"Actor|Broker|Message|P|R"),
+    ("py:class", r"Jitter|_When|Callable\[.*|timedelta|random\.Random"),
     ("py:class", r"Backend|CatchUp|DistCronOptions|Duration|ScheduleOptions|dramatiq_distcron\.schedules\.Timing"),
 ]
 
