@@ -8,7 +8,21 @@ from datetime import datetime, timedelta, timezone
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from dramatiq_distcron import DistCron, Schedule, cron, every, get_distcron, install
+from dramatiq_distcron import (
+    BackoffRetries,
+    DistCron,
+    RetryAfter,
+    RetryBudget,
+    Schedule,
+    constant,
+    cron,
+    delays,
+    every,
+    exponential,
+    get_distcron,
+    install,
+    linear,
+)
 
 broker = RedisBroker(url="redis://127.0.0.1:6379/0")
 distcron: DistCron = install(broker, tz="Europe/Berlin", lease_ttl=timedelta(seconds=3), catch_up="latest")
@@ -41,3 +55,26 @@ term: int | None = leader.term if leader else None
 
 cron("0 3 * * *", catchup="all")  # type: ignore[call-arg]
 DistCron(lease_tll=3)  # type: ignore[call-arg]
+
+
+@dramatiq.actor(
+    max_retries=8,
+    throws=(ValueError,),
+    retry_budget="github",
+    backoff={ConnectionError: constant(60), TimeoutError: exponential(2, cap=300, jitter="full"), KeyError: [1, 5]},
+)
+def sync(repo: str) -> None:
+    raise RetryAfter("120", cap=timedelta(hours=1), jitter=5)
+
+
+retries: BackoffRetries = BackoffRetries(
+    backoff=delays(60, 300, 3600),
+    max_retry_age=timedelta(days=1),
+    retry_budget=RetryBudget("github", ratio=0.2),
+    max_deliveries=3,
+)
+steps: float = linear(10, 5, jitter=timedelta(seconds=1)).grown(3)
+waiting: Sequence[str] = [one.id for one in found.retries.list(actor="sync")]
+hurried: int = found.retries.run_all_now()
+exponential(2, jitter="ful")  # type: ignore[arg-type]
+RetryBudget("github", 0.2)  # type: ignore[call-arg]
