@@ -61,7 +61,7 @@ def test_one_is_named_by_its_message_or_its_key_and_nothing_else() -> None:
     api = api_of(store)
     api.run_now("m2")
     api.cancel("k1")
-    assert [(row.key, row.due) for row in store.retries(10)] == [("k2", 0), ("k0", 10_000)]
+    assert [(row.key, row.due) for row in store.retries(10)] == [("k2", 0), ("k0", 11_000)]
     for verb in (api.run_now, api.cancel):
         with pytest.raises(NotFoundError, match="No message 'm1' waits"):
             verb("m1")
