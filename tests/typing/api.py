@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 import dramatiq
+from apscheduler.triggers.cron import CronTrigger
 from dramatiq.brokers.redis import RedisBroker
 
-from dramatiq_distcron import DistCron, Schedule, cron, every, get_distcron, install
+from dramatiq_distcron import DistCron, Schedule, any_of, at, cron, every, from_apscheduler, get_distcron, install
 
 broker = RedisBroker(url="redis://127.0.0.1:6379/0")
 distcron: DistCron = install(broker, tz="Europe/Berlin", lease_ttl=timedelta(seconds=3), catch_up="latest")
@@ -30,6 +31,11 @@ result: int = add(1)
 message: dramatiq.Message[int] = add.send(1)
 
 schedule: Schedule = every(timedelta(hours=1), anchor=datetime(2026, 1, 1, tzinfo=timezone.utc))
+once: Schedule = at(datetime(2026, 12, 24, 18, tzinfo=timezone.utc), name="once")
+either: Schedule = any_of(cron("0 9 * * 1-5"), cron("0 12 * * 6"), once, catch_up="skip")
+taken_over: Schedule = from_apscheduler(CronTrigger(hour=3, timezone="Europe/Berlin"), name="taken over")
+said: Schedule = from_apscheduler(CronTrigger(hour=3), anchored=True)
+warnings: tuple[str, ...] = either.warnings()
 following: datetime | None = schedule.next_after(datetime.now(timezone.utc))
 
 found: DistCron = get_distcron()
@@ -40,4 +46,6 @@ leader = found.status().leader
 term: int | None = leader.term if leader else None
 
 cron("0 3 * * *", catchup="all")  # type: ignore[call-arg]
+at("2026-12-24")  # type: ignore[arg-type]
+any_of("0 9 * * *", "0 12 * * *")  # type: ignore[arg-type]
 DistCron(lease_tll=3)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""``from_apscheduler()``: APScheduler's answers where they are right, ours where they are not, a refusal for the rest."""
+"""``from_apscheduler()``: APScheduler's answers where they are right, ours where not, a refusal for the rest."""
 
 from __future__ import annotations
 
