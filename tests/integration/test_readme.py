@@ -314,8 +314,8 @@ def test_the_reference_lists_exactly_the_arguments_of_a_command(command: str) ->
 def test_the_reference_tells_every_exit_code() -> None:
     text = sections(REFERENCE / "cli.md")["Exit codes"]
     documented = {int(code) for code in re.findall(r"^\| (\d) \|", text, re.MULTILINE)}
-    assert documented | {Exit.FINDINGS, Exit.PARTLY} == set(Exit)
-    assert f"{Exit.FINDINGS:d} and {Exit.PARTLY:d} are kept" in text
+    assert documented | {Exit.PARTLY} == set(Exit)
+    assert f"{Exit.PARTLY:d} is kept" in text
 
 
 def test_the_reference_lists_exactly_the_settings() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -237,3 +240,33 @@ def test_check_ends_with_2_if_the_app_cannot_be_imported(check: Callable[..., An
     code, out, err = check("1 / 0")
     assert (code, out) == (Exit.IMPORT, "")
     assert "ZeroDivisionError" in err
+
+
+# -- what the reference says ----------------------------------------------------------------------------------
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def documented(page: str, command: str) -> str:
+    return (REFERENCE / page).read_text("utf-8").partition(f"\n## {command}\n")[2].partition("\n## ")[0]
+
+
+def test_the_reference_lists_exactly_the_keys_of_json(explain: Callable[..., Any], check: Callable[..., Any]) -> None:
+    keys = re.findall(r"^\| `(\w+)`", documented("json.md", "explain"), re.MULTILINE)
+    assert keys == list(explain("0 3 * * *"))
+    told = json.loads(check("every(60)", "--json")[1])
+    assert re.findall(r"^\| `(\w+)`", documented("json.md", "check"), re.MULTILINE) == list(told)
+    assert set(re.findall(r"`(\w+)`", documented("json.md", "check"))) == {*told, *told["schedules"][0]}
+
+
+@pytest.mark.parametrize("page", [REFERENCE / "cli.md", REFERENCE.parents[1] / "README.md"], ids=lambda page: page.name)
+def test_what_is_shown_of_explain_is_what_it_prints(
+    page: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = re.search(r"\$ dramatiq-distcron (explain .*)\n((?:.*\n)*?)```", page.read_text("utf-8"))
+    assert shown is not None
+    monkeypatch.setattr(
+        explain_command, "wall_ms", lambda: instant_ms(datetime(2026, 11, 30, 3, tzinfo=timezone.utc), "")
+    )
+    assert main(shlex.split(shown[1])) == Exit.OK
+    assert capsys.readouterr().out == shown[2]
