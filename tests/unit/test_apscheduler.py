@@ -139,6 +139,25 @@ CLOCK_CHANGES: list[tuple[dict[str, Any], str, str, list[str]]] = [
         "2021-03-12T00:00:00-06:00",
         ["2021-03-15T00:00:00-05:00", "2021-03-16T00:00:00-05:00"],
     ),
+    # Wildcards follow real time: both passes, and nothing in the gap.
+    (
+        {"hour": 1, "minute": "*/30"},
+        "America/New_York",
+        "2024-11-03T01:10:00-04:00",
+        ["2024-11-03T01:30:00-04:00", "2024-11-03T01:00:00-05:00"],
+    ),
+    (
+        {"hour": 2, "minute": "*/30"},
+        "America/New_York",
+        "2024-03-10T00:00:00-05:00",
+        ["2024-03-11T02:00:00-04:00", "2024-03-11T02:30:00-04:00"],
+    ),
+    (
+        {"hour": 2, "minute": 30, "second": "0,30"},
+        "America/New_York",
+        "2024-03-10T00:00:00-05:00",
+        ["2024-03-11T02:30:00-04:00", "2024-03-11T02:30:30-04:00"],
+    ),
     # An overlap: a fixed time in the first pass only.
     (
         {"hour": 1, "minute": 30},

@@ -412,7 +412,17 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["*/15 * * * *", "0 9-17/3 * * 1-5", "0 0 1 */3 *", "5/15 * * * *", "0 0 L * *", "H H * * *", "@daily"]
+    "text",
+    [
+        "*/15 * * * *",
+        "0 9-17/3 * * 1-5",
+        "0 0 1 */3 *",
+        "5/15 * * * *",
+        "0 0 L * *",
+        "H H * * *",
+        "@daily",
+        "0 0 * * */7",
+    ],
 )
 def test_what_is_usual_is_not_warned_about(text: str) -> None:
     assert parse(text).warnings() == ()
