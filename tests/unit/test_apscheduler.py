@@ -76,7 +76,7 @@ cron_fields = st.fixed_dictionaries(
 
 
 @given(cron_fields, moments)
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=max(1, EXAMPLES // 2))
 def test_where_no_clock_changes_a_cron_trigger_fires_when_apscheduler_says(
     fields: dict[str, str], after: datetime
 ) -> None:
@@ -267,7 +267,7 @@ def test_a_date_trigger_fires_once_also_through_restarts(stub_broker: StubBroker
     st.sampled_from(ZONES),
     st.integers(0, 6),
 )
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=max(1, EXAMPLES // 2))
 def test_at_noon_a_calendar_trigger_fires_when_apscheduler_says(
     years: int, months: int, weeks: int, days: int, start: date, zone: str, asked: int
 ) -> None:
