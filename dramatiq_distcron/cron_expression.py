@@ -308,7 +308,7 @@ def _rule_warning(text: str, fields: Mapping[FieldKind, CronField], rule: DayRul
     both = f"day-of-month {written[DAY]!r} and day-of-week {written[WEEKDAY]!r} are both restricted"
     if rule == "and":
         return (f"{both}: a day matches if both do (cron's rule is AND, as one starts with '*')",)
-    all_days = _is_full(fields[DAY]) or _is_full(fields[WEEKDAY])
+    all_days = any(_is_full(field) and not field.has_hash for field in (fields[DAY], fields[WEEKDAY]))
     so = "every day matches" if all_days else "a day matches if either does"
     return (f"{both}: {so} (cron's rule is OR, as neither starts with '*')",)
 
