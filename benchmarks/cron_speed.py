@@ -4,7 +4,8 @@ Prints, in microseconds, the median over the expressions of the golden file for:
 next fire time of a parsed expression at an instant never asked for (croniter: naive, the easier task; ours: with a
 zone), and one that was asked before, both as the beat asks and as `schedule.next_after()`. Before, it loads 100,000
 schedules of 1,000 expressions, as code writes them and as a beat reads them from the store, and asks each for its first
-fire time. At the end: the slowest of odd inputs. The exit code is 1 if one of the limits is not kept.
+fire time. At the end: the slowest of odd inputs. The exit code is 1 if one of the limits is not kept;
+what takes long is measured by the time of the processor, as the machine may be busy.
 """
 
 from __future__ import annotations
@@ -99,11 +100,12 @@ def many_texts(distinct: int) -> list[str]:
 
 
 def load_many(what: str, count: int, first_fire: Callable[[int], object]) -> None:
-    before, started = resident(), time.perf_counter()
+    before, started, on_cpu = resident(), time.perf_counter(), time.process_time()
     kept = [first_fire(number) for number in range(count)]
-    taken, grown = time.perf_counter() - started, (resident() - before) / 1024
-    print(f"{len(kept):,} schedules {what}: {taken:.2f} s, resident memory grew by {grown:.1f} MB")
-    within(taken < 10 and grown < 150, "10 s and 150 MB for 100,000 schedules")
+    taken, computing = time.perf_counter() - started, time.process_time() - on_cpu
+    grown = (resident() - before) / 1024
+    print(f"{len(kept):,} schedules {what}: {taken:.2f} s ({computing:.2f} s of the processor), {grown:.1f} MB")
+    within(computing < 10 and grown < 150, "10 s and 150 MB for 100,000 schedules")
 
 
 def load_in_both_ways(count: int, distinct: int) -> None:
@@ -145,18 +147,18 @@ def slowest_odd_input() -> None:
 
 
 def alone(text: str, zone: str, year: int) -> float:
-    """Seconds for parsing it and ten fire times from December of that year on."""
+    """Seconds of the processor for parsing it and ten fire times from December of that year on."""
     forget()
     cron_time._next_fire.cache_clear()
     after: int | None = int((datetime(year, 12, 1) - EPOCH).total_seconds()) * 1000
-    loaded, started = load_zone(zone), time.perf_counter()
+    loaded, started = load_zone(zone), time.thread_time()
     try:
         expression = parse(text)
         for _ in range(10):
             after = None if after is None else next_fire(expression, loaded, after)
     except InvalidCronExpression:
         pass
-    return time.perf_counter() - started
+    return time.thread_time() - started
 
 
 def within(is_so: bool, limit: str) -> None:
