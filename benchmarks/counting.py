@@ -1,8 +1,8 @@
 """Counting what a backlog missed: `python benchmarks/counting.py`.
 
 For each schedule and backlog: how many fire times were counted, how many there were (up to a million, walked through
-one by one), and what the decision took of the processor, nothing remembered, the best of three. The exit code is 1 if a count up to
-1,000 is not exact or a decision takes over 100 ms.
+one by one), and what the decision took of the processor, nothing remembered, the best of three. The exit code is 1 if
+a count up to 1,000 is not exact or a decision takes over 100 ms.
 """
 
 from __future__ import annotations
