@@ -232,7 +232,9 @@ class Beat:
             if self._standing_by_for is None:
                 self.office.compare()
             self._standing_by_for = reply.holder
-            self.logger.info("Standing by: %s leads.", reply.holder)
+            self.logger.info(
+                "Standing by: %s leads, for %.1f s unless it renews.", reply.holder, reply.expires_in / 1000
+            )
         self._beat_heart("standby")
         return max(0.001, min(reply.expires_in / 1000 + 0.001, _LONGEST_WAIT))
 
