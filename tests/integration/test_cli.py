@@ -651,7 +651,7 @@ def test_history_of_a_schedule_that_never_fired_is_empty(shop: App) -> None:
     assert shop.state("history", "hourly", "--json").json == {"ticks": []}
 
 
-@pytest.mark.parametrize("verb", ["history", "trigger"])
+@pytest.mark.parametrize("verb", ["history", "trigger", "show", "pause", "resume", "remove"])
 @pytest.mark.parametrize("mode", [[], ["--json"]], ids=["table", "json"])
 def test_a_schedule_that_is_not_there_is_told_with_the_nearest_name(shop: App, verb: str, mode: list[str]) -> None:
     ran = shop.state(verb, "report7", *mode)

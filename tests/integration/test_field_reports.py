@@ -312,7 +312,7 @@ def boom() -> None:
 
 
 def test_however_a_run_ends_the_next_one_is_not_held_up(site: Site) -> None:
-    """84, 85: finished jobs kept the id that guarded against a second run."""
+    """85: finished jobs kept the id that guarded against a second run."""
     site.actor("succeeds", overlap="skip")
     site.actor("fails", boom, overlap="skip")
     site.actor("expires", overlap="skip", expires=0.001)
@@ -332,7 +332,7 @@ def test_however_a_run_ends_the_next_one_is_not_held_up(site: Site) -> None:
 def test_the_run_of_a_worker_that_was_killed_is_done_again_and_then_frees_its_schedule(
     site: Site, server: Server
 ) -> None:
-    """85, 25: killed by SIGKILL, it held its schedule up for ever."""
+    """85: killed by SIGKILL, it held its schedule up for ever."""
     site.actor("job", overlap="skip")
     site.fire()
     # It takes the message up and does no more: no heartbeat, no end.
