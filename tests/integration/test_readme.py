@@ -24,10 +24,11 @@ import dramatiq_distcron
 from dramatiq_distcron import DistCron, cron, every, install
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.cli import _parser
-from dramatiq_distcron.cli.exits import Exit
+from dramatiq_distcron.cli.exits import Exit, exit_code_of
 from dramatiq_distcron.config import DistCronOptions
 from dramatiq_distcron.demo.processes import Child
 from dramatiq_distcron.demo.proof import Proof
+from dramatiq_distcron.errors import DistCronError, ServerError
 from dramatiq_distcron.policies import PolicyOptions
 from dramatiq_distcron.schedules import ScheduleOptions
 from dramatiq_distcron.server import Server
@@ -200,6 +201,14 @@ def test_every_command_of_the_readme_works(page: Path, shell: Shell) -> None:
     shell.stop_all()
 
 
+#: Every public error but the base of all.
+ERROR_NAMES = sorted(
+    name
+    for name, value in vars(dramatiq_distcron).items()
+    if isinstance(value, type) and issubclass(value, DistCronError) and value is not DistCronError
+)
+
+
 def output(*arguments: str, **environ: str) -> str:
     """What the command line prints."""
     command = [sys.executable, "-m", "dramatiq_distcron", *arguments]
@@ -314,8 +323,22 @@ def test_the_reference_lists_exactly_the_arguments_of_a_command(command: str) ->
 def test_the_reference_tells_every_exit_code() -> None:
     text = sections(REFERENCE / "cli.md")["Exit codes"]
     documented = {int(code) for code in re.findall(r"^\| (\d) \|", text, re.MULTILINE)}
-    assert documented | {Exit.FINDINGS, Exit.PARTLY} == set(Exit)
-    assert f"{Exit.FINDINGS:d} and {Exit.PARTLY:d} are kept" in text
+    assert documented | {Exit.FINDINGS} == set(Exit)
+    assert f"{Exit.FINDINGS:d} is kept" in text
+
+
+ERRORS: list[type[DistCronError]] = [ServerError, *(getattr(dramatiq_distcron, name) for name in ERROR_NAMES)]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_the_reference_tells_the_exit_code_of_every_error(kind: type[DistCronError]) -> None:
+    text = sections(REFERENCE / "cli.md")["Exit codes"]
+    documented = {
+        name: int(code)
+        for code, names in re.findall(r"^\| (\d) \|.*\| (.+) \|$", text, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert documented[kind.__name__] == exit_code_of(kind("why"))
 
 
 def test_the_reference_lists_exactly_the_settings() -> None:
@@ -349,16 +372,35 @@ def output_of(
     return run
 
 
+def keys_in(found: Any) -> set[str]:
+    """The keys of an object and of those in it."""
+    if isinstance(found, list):
+        return {key for one in found for key in keys_in(one)}
+    if isinstance(found, dict):
+        return {*found, *(key for one in found.values() for key in keys_in(one))}
+    return set()
+
+
 def test_the_reference_lists_exactly_the_keys_of_json(output_of: Callable[..., Any]) -> None:
-    documented = {name: first_column(text) for name, text in sections(REFERENCE / "json.md").items()}
-    triggered = output_of("trigger", "job")
-    assert list(triggered) == documented["trigger"]
+    page = sections(REFERENCE / "json.md")
+    documented = {name: first_column(text) for name, text in page.items()}
+    assert list(output_of("trigger", "job")) == documented["trigger"]
     (schedule,) = output_of("list")["schedules"]
     assert list(schedule) == documented["list"]
+    assert list(output_of("show", "job")) == documented["list"]
+    assert list(output_of("next")["next"][0]) == documented["next"]
     tick, *_ = output_of("history", "job")["ticks"]
     assert list(tick) == documented["history"]
+    assert keys_in(tick["run"]) <= set(re.findall(r"`(\w+)`", page["history"]))
     status = output_of("status")
     assert list(status) == documented["status"]
-    inner = re.findall(r"`(\w+)`", sections(REFERENCE / "json.md")["status"])
-    assert {*status["leader"], *status["instances"][0], *status["redis"]} <= set(inner)
+    assert keys_in(status) <= set(re.findall(r"`(\w+)`", page["status"]))
     assert list(Proof(0, 0, 0, 0, 0, None, False).to_json()) == documented["demo"]
+
+
+def test_the_reference_tells_what_a_change_prints_as_json(output_of: Callable[..., Any]) -> None:
+    page = sections(REFERENCE / "json.md")["pause, resume and remove"]
+    for verb, done in (("pause", "paused"), ("resume", "resumed")):
+        assert output_of(verb, "job") == {"schedule": "job", "done": done}
+        assert f"`{done}`" in page
+    assert first_column(page) == ["schedule", "done"]
