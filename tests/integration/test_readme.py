@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from dramatiq_distcron.config import DistCronOptions
 from dramatiq_distcron.demo.processes import Child
 from dramatiq_distcron.demo.proof import Proof
 from dramatiq_distcron.errors import DistCronError, ServerError
-from dramatiq_distcron.policies import PolicyOptions
+from dramatiq_distcron.policies import Policy, PolicyOptions
 from dramatiq_distcron.schedules import ScheduleOptions
 from dramatiq_distcron.server import Server
 from dramatiq_distcron.store.redis import Keys
@@ -344,9 +346,17 @@ def test_the_reference_tells_the_exit_code_of_every_error(kind: type[DistCronErr
 def test_the_reference_lists_exactly_the_settings() -> None:
     page = sections(REFERENCE / "settings.md")
     policies = set(PolicyOptions.__annotations__)
-    in_rows = {word for word in first_column(page["DistCron"]) if not word.startswith(("DISTCRON_", '"'))}
-    assert in_rows == set(DistCronOptions.__annotations__) | policies
-    assert set(first_column(page["Schedules"])) == set(ScheduleOptions.__annotations__) | policies
+    own = set(DistCronOptions.__annotations__) - policies
+    assert set(first_column(page["DistCron"])) == own
+    assert policies <= set(re.findall(r"`(\w+)`", page["DistCron"].rpartition("\n| ")[2]))
+    assert set(first_column(page["Schedules"])) == set(ScheduleOptions.__annotations__) - policies
+    assert set(first_column(page["Policies"])) == policies
+
+
+def test_the_reference_tells_the_default_of_every_policy() -> None:
+    page = sections(REFERENCE / "settings.md")["Policies"]
+    documented = dict(re.findall(r"^\| `(\w+)` \| `?(.+?)`? \|", page, re.MULTILINE))
+    assert {name: ast.literal_eval(value) for name, value in documented.items()} == asdict(Policy())
 
 
 def test_the_reference_lists_exactly_the_keys_in_redis() -> None:
