@@ -114,6 +114,8 @@ ELSEWHERE = {
     "pip install '.[demo]'": "tests/build, .ci/run",
     AS_THEY_STAND[0]: "tests/process/test_demo.py, .ci/run",
     AS_THEY_STAND[1]: ".ci/run",
+    # Of a user of that page.
+    "DISTCRON_REDIS_URL=redis://beat:secret@127.0.0.1:6379/0 dramatiq-distcron beat app --once": "the test of its user",
 }
 #: Those that go on until they are stopped, and what they say when they work. The first is stopped at once, as it has
 #: a server of its own; the others go on to the end of the page.
@@ -121,6 +123,7 @@ LASTING = {
     "dramatiq-distcron dev app": "Worker process is ready",
     "dramatiq app": "Worker process is ready",
     "dramatiq-distcron beat app": "Leading since",
+    "DISTCRON_DISABLED=1 dramatiq-distcron beat app": "Standing by",
 }
 
 
@@ -138,6 +141,7 @@ class Shell:
     def __init__(self, folder: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = folder
         self._environ = environ
+        self.url = environ["DISTCRON_REDIS_URL"]
         self._chdir = monkeypatch.chdir
         self.lasting: list[Child] = []
 
@@ -154,11 +158,18 @@ class Shell:
         if command in LASTING:
             self._start(command, words)
             return
-        ended = subprocess.run(words, env=self._environ, capture_output=True, text=True, timeout=60)
+        environ, words = self._with_variables(words)
+        ended = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60)
         assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
 
+    def _with_variables(self, words: list[str]) -> tuple[dict[str, str], list[str]]:
+        """The environment with the variables that stand before a command, and the command."""
+        count = next(at for at, word in enumerate(words) if "=" not in word)
+        return self._environ | dict(word.split("=", 1) for word in words[:count]), words[count:]
+
     def _start(self, command: str, words: list[str]) -> None:
-        child = Child(command, words, self._environ)
+        environ, words = self._with_variables(words)
+        child = Child(command, words, environ)
         self.lasting.append(child)
         wait_until(lambda: LASTING[command] in child.output() or not child.alive, command)
         assert child.alive, child.output()
@@ -190,6 +201,19 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
         shell = Shell(tmp_path, environ, monkeypatch)
         yield shell
         shell.close()
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "howto").glob("*.md")), ids=page_id)
+def test_every_command_of_a_how_to_works(page: Path, shell: Shell) -> None:
+    for line in ("cd examples/quickstart", "dramatiq-distcron beat app"):
+        shell.run(line)
+    distcron = install(RedisBroker(url=shell.url))
+    wait_until(lambda: distcron.status().instances, "a beat that tells of its actors")
+    distcron.schedules.put(every(60, name="report:7"), "heartbeat")
+    for text in blocks(page, "sh"):
+        for line in text.splitlines():
+            shell.run(line)
+    shell.stop_all()
 
 
 @pytest.mark.parametrize("page", [README, ROOT / "examples" / "quickstart" / "README.md"], ids=page_id)
@@ -293,6 +317,21 @@ def test_every_test_that_is_named_exists() -> None:
     }
     for page in PAGES:
         assert set(re.findall(r"`(test_\w+)`", page.read_text("utf-8"))) <= found, page_id(page)
+
+
+def constants() -> str:
+    """Every text in the package's code, each on a line of its own; what is filled in later is left out."""
+    nodes = [node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def test_every_message_that_is_explained_is_one_that_is_given() -> None:
+    known = constants()
+    page = (DOCS / "howto" / "troubleshooting.md").read_text("utf-8")
+    cells = re.findall(r"^\| (?!what you see)([^|]+) \|", page, re.MULTILINE)
+    quoted = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]
+    assert len(quoted) > 30
+    assert [text for text in quoted if text not in known] == []
 
 
 # -- lists that must be complete ------------------------------------------------------------------------------
