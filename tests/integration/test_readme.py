@@ -23,7 +23,7 @@ import redis
 from dramatiq.brokers.redis import RedisBroker
 
 import dramatiq_distcron
-from dramatiq_distcron import DistCron, cron, every, install
+from dramatiq_distcron import DistCron, cron, every, install, testing
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.cli import _parser
 from dramatiq_distcron.cli.exits import Exit, exit_code_of
@@ -396,6 +396,12 @@ def test_the_reference_tells_the_default_of_every_policy() -> None:
     page = sections(REFERENCE / "settings.md")["Policies"]
     documented = dict(re.findall(r"^\| `(\w+)` \| `?(.+?)`? \|", page, re.MULTILINE))
     assert {name: ast.literal_eval(value) for name, value in documented.items()} == asdict(Policy())
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (REFERENCE / "api.md").read_text("utf-8")
+    documented = set(re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)$", page, re.MULTILINE))
+    assert {*dramatiq_distcron.__all__, *testing.__all__} - {"__version__"} <= documented
 
 
 def test_the_reference_lists_exactly_the_keys_in_redis() -> None:
