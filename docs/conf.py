@@ -15,7 +15,10 @@ autodoc_member_order = "bysource"
 nitpick_ignore_regex = [
     ("py:class", r"(collections\.abc|datetime|dramatiq\.(brokers|message)|tuple)\b.*"),
     ("py:class", r"Actor|Broker|Message|P|R"),
-    ("py:class", r"Backend|CatchUp|Overlap|Settings|DistCronOptions|Duration|ScheduleOptions|dramatiq_distcron\.schedules\.Timing"),
+    (
+        "py:class",
+        r"Backend|CatchUp|Overlap|Settings|DistCronOptions|Duration|ScheduleOptions|dramatiq_distcron\.schedules\.Timing",
+    ),
 ]
 
 html_theme = "furo"

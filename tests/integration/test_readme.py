@@ -392,6 +392,25 @@ def test_the_reference_lists_exactly_the_settings() -> None:
     assert set(first_column(page["Policies"])) == policies
 
 
+def test_the_readme_has_every_policy_and_no_other() -> None:
+    shown = first_column(sections(README)["How fire times are dealt with"])
+    assert {word.partition("=")[0] for word in shown} == set(PolicyOptions.__annotations__)
+
+
+def test_contributing_names_every_environment_of_tox() -> None:
+    environments = set(re.findall(r"^\[testenv:(.+)\]$", (ROOT / "tox.ini").read_text("utf-8"), re.MULTILINE))
+    listed = re.search(r"^env_list = (.+)$", (ROOT / "tox.ini").read_text("utf-8"), re.MULTILINE)
+    assert listed is not None
+    environments |= set(listed[1].split(", "))
+    expanded = {name.replace("{5,6,7}", number) for name in environments for number in "567"}
+    assert set(first_column((ROOT / "CONTRIBUTING.md").read_text("utf-8"))) == expanded
+
+
+def test_every_file_of_tests_that_tox_names_exists() -> None:
+    named = set(re.findall(r"\btests(?:/[\w.]+)+", (ROOT / "tox.ini").read_text("utf-8")))
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_the_reference_tells_the_default_of_every_policy() -> None:
     page = sections(REFERENCE / "settings.md")["Policies"]
     documented = dict(re.findall(r"^\| `(\w+)` \| `?(.+?)`? \|", page, re.MULTILINE))
