@@ -122,7 +122,8 @@ ELSEWHERE = {
 LASTING = {
     "dramatiq-distcron dev app": "Worker process is ready",
     "dramatiq app": "Worker process is ready",
-    "dramatiq-distcron beat app": "Leading since",
+    "dramatiq app --processes 1": "Worker process is ready",
+    "dramatiq-distcron beat app": "Leading since|Standing by",
     "DISTCRON_DISABLED=1 dramatiq-distcron beat app": "Standing by",
 }
 
@@ -171,7 +172,7 @@ class Shell:
         environ, words = self._with_variables(words)
         child = Child(command, words, environ)
         self.lasting.append(child)
-        wait_until(lambda: LASTING[command] in child.output() or not child.alive, command)
+        wait_until(lambda: re.search(LASTING[command], child.output()) or not child.alive, command)
         assert child.alive, child.output()
         if words[1] == "dev":
             self.stop(child)
@@ -181,6 +182,9 @@ class Shell:
     def stop(child: Child) -> None:
         child.send_signal(signal.SIGTERM)
         assert child.wait() == 0, f"{child.name}\n{child.output()}"
+
+    def write(self, name: str, text: str) -> None:
+        (self._folder / name).write_text(text, "utf-8")
 
     def stop_all(self) -> None:
         for child in self.lasting:
@@ -201,6 +205,62 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
         shell = Shell(tmp_path, environ, monkeypatch)
         yield shell
         shell.close()
+
+
+#: The process ids in the tutorial's output, by the place of the beat among those that were started.
+PIDS = {"10346": 0, "10360": 1}
+#: What the tutorial does before there is a server of the test's own.
+SET_UP = ("python3 -m venv", ". /tmp/distcron", "pip install", "dramatiq-distcron server", "export")
+
+
+class Reader:
+    """Does what the tutorial says, in its order. Where it waits for some seconds, we wait for what is to come then."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        self.beats: list[Child] = []
+
+    def follow(self, line: str) -> None:
+        words = shlex.split(line)
+        if words[0] == "kill":
+            self._signal(self.beats[PIDS[words[2]]], words[1])
+        elif words[0] == "sleep":
+            self._await(self.beats[-1], "Leading since")
+        else:
+            self.shell.run(line)
+            self.beats += [one for one in self.shell.lasting if "beat" in one.name and one not in self.beats]
+
+    def _signal(self, beat: Child, name: str) -> None:
+        if name != "-9":
+            beat.send_signal(signal.Signals[f"SIG{name[1:]}"])
+        else:
+            beat.kill()
+            self.shell.lasting.remove(beat)
+            self._await(self.beats[-1], "Leading since")
+            # As the text says before it freezes the other one.
+            self.follow("dramatiq-distcron beat app")
+        if name == "-CONT":
+            self._await(beat, "Standing by.*Leading since.*Standing by")
+
+    @staticmethod
+    def _await(beat: Child, said: str) -> None:
+        wait_until(lambda: re.search(said, beat.output(), re.DOTALL), said)
+
+
+def test_every_command_of_the_tutorial_works(shell: Shell) -> None:
+    page = DOCS / "tutorial.md"
+    shell.write("app.py", blocks(page, "python")[0])
+    reader = Reader(shell)
+    for text in blocks(page, "sh"):
+        for line in text.splitlines():
+            if not line.startswith(SET_UP):
+                reader.follow(line)
+                if line == "dramatiq-distcron beat app":
+                    # A second one in terminal 4, as the text says.
+                    reader.follow(line)
+    assert len(reader.beats) == 3
+    assert all(pid in page.read_text("utf-8").split("## Kill the leader")[0] for pid in PIDS)
+    shell.stop_all()
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "howto").glob("*.md")), ids=page_id)
