@@ -23,7 +23,7 @@ def add_commands(commands: Any) -> None:
     add_command(commands, "list", _list, "show the schedules with their next and last fire times")
     following = add_command(commands, "next", _next, "show the next fire times of all schedules, in order")
     following.add_argument("-n", "--limit", type=count, default=10, help="how many (default: 10)")
-    add_named(commands, "show", _show, "show one schedule with all that is stored of it")
+    add_named(commands, "show", _show, "show one schedule, with the reason if it is paused or disabled")
     history = add_command(commands, "history", _history, "show what became of fire times, newest first")
     history.add_argument("name", metavar="NAME", nargs="?", help="the schedule (default: all)")
     history.add_argument("-n", "--limit", type=count, default=20, help="how many records (default: 20)")

@@ -320,6 +320,18 @@ def test_a_pause_with_an_end_is_over_by_itself_and_is_not_shown_any_longer(world
     assert not any(one.paused for one in schedules.list())
 
 
+def test_why_and_until_when_a_schedule_is_paused_is_shown_as_long_as_it_is(world: World, schedules: Schedules) -> None:
+    schedules.put(every(10, name="report:7"), "job")
+    schedules.pause("report:7", reason="unpaid", until=BEGIN + timedelta(seconds=25))
+    assert schedules.get("report:7").reason == f"unpaid (until {BEGIN + timedelta(seconds=25):%Y-%m-%dT%H:%M:%S}.000Z)"
+    schedules.pause("report:7", reason="unpaid")
+    assert schedules.get("report:7").reason == "unpaid"
+    schedules.pause("report:7", until=BEGIN + timedelta(seconds=25))
+    assert schedules.get("report:7").reason == f"until {BEGIN + timedelta(seconds=25):%Y-%m-%dT%H:%M:%S}.000Z"
+    world.at(30)
+    assert schedules.get("report:7").reason == ""
+
+
 @pytest.mark.parametrize("until", [datetime(2026, 1, 1), "tomorrow", 5])
 def test_the_end_of_a_pause_must_be_an_instant(world: World, schedules: Schedules, until: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"until (has no time zone|must be a datetime with a time zone)"):
