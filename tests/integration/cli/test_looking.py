@@ -1,0 +1,185 @@
+"""The verbs that look: list, next, show, history, status."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import Any
+
+import pytest
+
+from dramatiq_distcron.publishing import tick_id
+from dramatiq_distcron.server import Server
+from dramatiq_distcron.version import VERSION
+from tests.integration.cli.apps import SECRET, TWO, App, assert_iso, set_due
+from tests.integration.conftest import Running
+
+
+def test_list_in_json_has_exactly_the_keys_it_promises(shop: App) -> None:
+    found = shop.state("list", "--json").json
+    assert set(found) == {"schedules"}
+    hourly, report = found["schedules"]
+    assert set(report) == {
+        "name", "actor", "queue", "kind", "expression", "timezone", "next_fire_time", "last_fire_time",
+        "last_outcome", "paused", "source", "state",
+    }  # fmt: skip
+    assert set(hourly) == set(report)
+
+
+def test_list_in_json_tells_what_is_stored(shop: App) -> None:
+    hourly, report = shop.state("list", "--json").json["schedules"]
+    assert_iso(report["next_fire_time"], hourly["next_fire_time"])
+    assert (report["name"], report["actor"], report["queue"]) == ("report:7", "report", "reports")
+    assert (report["kind"], report["expression"], report["timezone"]) == ("cron", "0 3 * * *", "Europe/Berlin")
+    assert (report["last_fire_time"], report["last_outcome"], report["paused"]) == (None, None, False)
+    assert (report["source"], report["state"]) == ("code", "active")
+    assert (hourly["kind"], hourly["expression"], hourly["timezone"]) == ("every", "every 1:00:00", None)
+
+
+def test_list_shows_the_same_to_people(shop: App) -> None:
+    head, hourly, report = shop.state("list").out.splitlines()
+    assert head.split() == ["SCHEDULE", "WHEN", "ZONE", "ACTOR", "STATE", "NEXT", "LAST", "OUTCOME"]
+    assert hourly.startswith("hourly")
+    assert re.search(r"report:7 +0 3 \* \* \* +Europe/Berlin +report +active +\d{4}-.*Z \(in .+\) +- +-$", report)
+
+
+def test_list_of_nothing_is_an_empty_list(app: App) -> None:
+    assert app.state("list", "--json").json == {"schedules": []}
+    assert app.state("list").code == 0
+
+
+def test_a_schedule_that_the_code_no_longer_knows_is_listed_as_retired(shop: App) -> None:
+    shop.beat(shop.on_redis("@dramatiq.actor(periodic=every(hours=1))\ndef hourly(): ...\n"))
+    states = {one["name"]: one["state"] for one in shop.state("list", "--json").json["schedules"]}
+    assert states == {"hourly": "active", "report:7": "retired"}
+
+
+def test_a_schedule_that_cannot_be_read_is_listed_as_disabled(shop: App, client: Any) -> None:
+    client.hset(f"{shop.namespace}:distcron:default:schedules", "bad", "{rubbish")
+    schedules = {one["name"]: one for one in shop.state("list", "--json").json["schedules"]}
+    assert schedules["bad"]["state"] == "disabled"
+    assert shop.state("list").code == 0
+
+
+def test_history_in_json_has_exactly_the_keys_it_promises(shop: App, client: Any) -> None:
+    week = 7 * 86_400_000
+    fire_time = int(client.time()[0]) * 1000 // week * week
+    weekly = "@dramatiq.actor(periodic=every(weeks=1))\ndef weekly(): ...\n"
+    shop.beat(shop.on_redis(weekly))
+    set_due(shop, client, "weekly", fire_time - 5 * week)
+    assert shop.beat(shop.on_redis(weekly)).code == 0
+    found = shop.state("history", "weekly", "--json").json
+    assert set(found) == {"ticks"}
+    enqueued, missed = found["ticks"]
+    for tick in (enqueued, missed):
+        assert set(tick) == {
+            "schedule", "fire_time", "fire_time_to", "count", "outcome", "message_id", "decided_at", "lateness_ms",
+            "term", "holder", "reason", "run",
+        }  # fmt: skip
+        assert_iso(tick["fire_time"], tick["fire_time_to"], tick["decided_at"])
+    assert (missed["outcome"], missed["count"], missed["reason"]) == ("missed", 5, "catch_up=latest")
+    assert (missed["message_id"], missed["lateness_ms"]) == (None, None)
+    assert (enqueued["outcome"], enqueued["count"], enqueued["fire_time"]) == ("enqueued", 1, enqueued["fire_time_to"])
+    assert enqueued["message_id"] == tick_id(shop.namespace, "default", "weekly", fire_time)
+    assert enqueued["lateness_ms"] >= 0
+    assert enqueued["term"] == missed["term"] > 0
+    assert re.fullmatch("[0-9a-f]{32}", enqueued["holder"])
+
+
+def test_list_tells_the_last_outcome(shop: App, client: Any) -> None:
+    set_due(shop, client, "hourly", 3_600_000)
+    shop.beat(shop.on_redis(TWO))
+    hourly, _ = shop.state("list", "--json").json["schedules"]
+    assert hourly["last_outcome"] == "enqueued"
+    assert_iso(hourly["last_fire_time"])
+
+
+def test_history_shows_the_same_to_people(shop: App) -> None:
+    shop.state("trigger", "hourly")
+    head, row = shop.state("history", "hourly").out.splitlines()
+    assert head.split() == ["SCHEDULE", "FIRE", "TIME", "COUNT", "OUTCOME", "LATE", "RUN", "MESSAGE", "REASON"]
+    assert re.search(r"Z \((.+ ago|in 0 s)\) +1 +enqueued +0 ms +queued +[0-9a-f-]{36} +triggered$", row)
+
+
+def test_history_shows_the_newest_first_and_not_more_than_asked_for(shop: App) -> None:
+    ids = [shop.state("trigger", "hourly", "--json").json["message_id"] for _ in range(3)]
+    shown = [tick["message_id"] for tick in shop.state("history", "hourly", "--json", "-n", "2").json["ticks"]]
+    assert shown == ids[:0:-1]
+
+
+def test_history_of_a_schedule_that_never_fired_is_empty(shop: App) -> None:
+    assert shop.state("history", "hourly", "--json").json == {"ticks": []}
+
+
+@pytest.mark.parametrize("verb", ["history", "trigger"])
+@pytest.mark.parametrize("mode", [[], ["--json"]], ids=["table", "json"])
+def test_a_schedule_that_is_not_there_is_told_with_the_nearest_name(shop: App, verb: str, mode: list[str]) -> None:
+    ran = shop.state(verb, "report7", *mode)
+    assert (ran.code, ran.out) == (7, "")
+    assert ran.err == "dramatiq-distcron: There is no schedule 'report7'. Did you mean 'report:7'?\n"
+
+
+def test_where_no_schedule_is_it_is_told(app: App) -> None:
+    ran = app.state("trigger", "report:7")
+    assert (ran.code, ran.err) == (7, "dramatiq-distcron: There is no schedule 'report:7'. None is known.\n")
+
+
+def test_status_without_a_leader_says_so(app: App, server: Server) -> None:
+    found = app.state("status", "--json").json
+    assert set(found) == {"leader", "instances", "redis"}
+    assert (found["leader"], found["instances"]) == (None, [])
+    assert found["redis"]["url"] == server.url
+    assert found["redis"]["server"] in ("redis", "valkey")
+    assert found["redis"]["version"] == server.version
+    assert "Leader: none. Start one with: dramatiq-distcron beat BROKER" in app.state("status").out
+
+
+def test_status_in_json_has_exactly_the_keys_it_promises(app: App, leader: Running) -> None:
+    found = app.state("status", "--json").json
+    assert set(found["leader"]) == {"holder", "term", "since"}
+    (instance,) = found["instances"]
+    assert set(instance) == {"holder", "role", "host", "pid", "version", "started_at", "last_pass_at", "last_seen_at"}
+
+
+def test_status_tells_who_leads_and_since_when(app: App, leader: Running) -> None:
+    found = app.state("status", "--json").json
+    assert_iso(found["leader"]["since"])
+    assert (found["leader"]["holder"], found["leader"]["term"]) == (leader.beat.holder, leader.beat.lease.term)
+    (instance,) = found["instances"]
+    assert_iso(instance["started_at"], instance["last_pass_at"])
+    assert (instance["holder"], instance["role"], instance["pid"]) == (leader.beat.holder, "leader", os.getpid())
+    assert (instance["host"], instance["version"]) == (socket.gethostname(), VERSION)
+
+
+def test_status_shows_the_same_to_people(app: App, leader: Running) -> None:
+    who, head, row, server = app.state("status").out.splitlines()
+    assert who.startswith(f"Leader: {leader.beat.holder}, term {leader.beat.lease.term}, since 2")
+    assert head.split() == ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST", "PASS", "HEARD", "OF", "HOLDER"]
+    assert row.startswith("leader ")
+    assert row.endswith(leader.beat.holder)
+    assert server.startswith("Redis: ")
+
+
+def test_status_shows_no_password(app: App, server: Server, client: Any, namespace: str) -> None:
+    client.execute_command("ACL", "SETUSER", namespace, "on", f">{SECRET}", "~*", "+@all")
+    try:
+        where = f"--redis-url=redis://{namespace}:{SECRET}@127.0.0.1:{server.port}/0"
+        for mode in ([], ["--json"]):
+            ran = app.run("status", where, *mode)
+            assert ran.code == 0
+            assert f"redis://{namespace}:***@127.0.0.1:{server.port}/0" in ran.out
+            assert SECRET not in ran.out + ran.err
+    finally:
+        client.execute_command("ACL", "DELUSER", namespace)
+
+
+def test_a_missing_right_is_told_with_what_was_refused(app: App, server: Server, client: Any, namespace: str) -> None:
+    client.execute_command("ACL", "SETUSER", namespace, "on", f">{SECRET}", "~*", "+@all", "-hscan")
+    try:
+        ran = app.run("list", f"--redis-url=redis://{namespace}:{SECRET}@127.0.0.1:{server.port}/0")
+        assert ran.code == 3
+        assert "hscan" in ran.err.lower()
+        assert ran.err.count("\n") == 1
+    finally:
+        client.execute_command("ACL", "DELUSER", namespace)
