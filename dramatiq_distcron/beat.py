@@ -320,6 +320,9 @@ class Beat:
                 # The loop meets the same trouble and tells of it.
                 self._left.wait(1)
             except Exception:
+                if self._left.is_set():
+                    # We are leaving, and our connections are closed under us.
+                    return
                 self.logger.exception("Waiting for a wake-up failed unexpectedly; it goes on.")
                 self._left.wait(1)
 
