@@ -116,13 +116,15 @@ NIGHTLY = """
 @dramatiq.actor(periodic=cron("0 3 * * *", tz="Europe/Berlin"))
 def nightly(): ...
 """
-TWO = """
-@dramatiq.actor(periodic=cron("0 3 * * *", name="report:7", tz="Europe/Berlin", args=(7,)), queue_name="reports")
-def report(tenant): ...
-
+HOURLY = """
 @dramatiq.actor(periodic=every(hours=1))
 def hourly(): ...
 """
+REPORT = """
+@dramatiq.actor(periodic=cron("0 3 * * *", name="report:7", tz="Europe/Berlin", args=(7,)), queue_name="reports")
+def report(tenant): ...
+"""
+TWO = REPORT + HOURLY
 
 
 def forget_modules() -> None:
