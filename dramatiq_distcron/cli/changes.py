@@ -8,7 +8,7 @@ from typing import Any
 
 from ..durations import utc
 from .exits import Exit
-from .output import print_json
+from .output import print_json, state_of
 from .parser import duration
 from .where import add_named, open_state
 
@@ -54,9 +54,10 @@ def _say(args: argparse.Namespace, done: str, text: str) -> int:
 
 
 def _trigger(args: argparse.Namespace) -> int:
-    distcron = open_state(args)
-    message = distcron.schedules.trigger(args.name)
-    state = distcron.schedules.get(args.name).state
+    schedules = open_state(args).schedules
+    # Before it is run: somebody may remove it right after.
+    state = state_of(schedules.get(args.name))
+    message = schedules.trigger(args.name)
     if state != "active":
         print(f"The schedule is {state}: it was run this once, and does not fire by itself.", file=sys.stderr)
     if args.json:

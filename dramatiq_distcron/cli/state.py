@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .exits import Exit
-from .output import ago, instant, print_json, print_table
+from .output import ago, instant, print_json, print_table, state_of
 from .parser import count
 from .where import add_command, add_named, open_state
 
@@ -45,7 +45,7 @@ def _list(args: argparse.Namespace) -> int:
                 one.expression,
                 one.timezone or "-",
                 one.actor,
-                _state_of(one),
+                state_of(one),
                 ago(one.next_fire_time, now),
                 ago(one.last_fire_time, now),
                 one.last_outcome or "-",
@@ -97,7 +97,7 @@ def _next(args: argparse.Namespace) -> int:
     now = distcron.open_backend().store.now()
     print_table(
         ["NEXT", "SCHEDULE", "ACTOR", "STATE"],
-        [(ago(one.next_fire_time, now), one.name, one.actor, _state_of(one)) for one in coming],
+        [(ago(one.next_fire_time, now), one.name, one.actor, state_of(one)) for one in coming],
     )
     return Exit.OK
 
@@ -113,20 +113,16 @@ def _show(args: argparse.Namespace) -> int:
         "schedule": one.name,
         "when": f"{one.expression} ({one.timezone})" if one.timezone else one.expression,
         "actor": f"{one.actor}, on queue {one.queue!r}",
-        "state": _state_of(one),
+        "state": state_of(one),
         "defined in": one.source,
         "next": ago(one.next_fire_time, now),
-        "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}",
+        "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}".rstrip(),
         "reason": one.reason,
     }
     for name, value in rows.items():
         if value:
             print(f"{name + ':':<12} {value}")
     return Exit.OK
-
-
-def _state_of(one: ScheduleInfo) -> str:
-    return "paused" if one.paused and one.state == "active" else one.state
 
 
 def _history(args: argparse.Namespace) -> int:
