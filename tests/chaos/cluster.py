@@ -28,7 +28,10 @@ APP = "tests.chaos.app"
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one run. Durations are in seconds; ``lease`` is the life of the lease."""
+    """Of one run. Durations are in seconds; ``lease`` is the life of the lease.
+
+    ``patience`` is how long each thing may take to come to its end after the faults.
+    """
 
     seconds: float = 60.0
     seed: int = 1
@@ -40,6 +43,7 @@ class Settings:
     heartbeat: float = 20.0
     faults: tuple[str, ...] = ()
     pace: float = 1.2
+    patience: float = 120.0
     binary: Path | None = None
     hooked: bool = False
     planted: str = ""

@@ -29,9 +29,8 @@ from .witness import read_all
 
 __all__ = ["Outcome", "check", "run"]
 
-#: How far the beats may be behind at the end, in ms, and how long everything may take to come to its end, in seconds.
+#: How far the beats may be behind at the end, in ms.
 _BEHIND = 2000
-_PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -139,10 +138,11 @@ class _Run:
         return not direct.hlen(keys.runs) and not any(direct.hlen(key) for key in queues)
 
     def _await(self, what: str, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        patience = self._settings.patience
+        deadline = time.monotonic() + patience
         while not self._answered(is_so):
             if time.monotonic() > deadline:
-                self._say(f"Waited {_PATIENCE:g} s for {what}, in vain.")
+                self._say(f"Waited {patience:g} s for {what}, in vain.")
                 self._unfinished.append(what)
                 return
             self._cluster.look_after()
