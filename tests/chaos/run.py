@@ -99,7 +99,8 @@ class _Run:
 
     def _let_it_go_wrong(self) -> Injector:
         s = self._settings
-        injector = Injector(self._cluster, plan(s.seed, s.seconds, s.pace, s.lease, s.faults))
+        digests = {name: digest for digest, name in self._editor.script_names().items()}
+        injector = Injector(self._cluster, plan(s.seed, s.seconds, s.pace, s.lease, s.faults), digests)
         end = time.monotonic() + s.seconds
         while time.monotonic() < end:
             injector.turn()

@@ -75,6 +75,35 @@ def test_half_a_request_does_nothing(proxy: Proxy, client: redis.Redis, direct: 
     assert client.incr("x") == 1
 
 
+def test_a_trap_springs_once_and_before_its_request_arrives(
+    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+) -> None:
+    found: list[bytes | None] = []
+    proxy.set_trap(b"INCR", lambda link: found.append(direct.get("x")))
+    assert client.get("x") is None
+    assert client.incr("x") == 1
+    assert client.incr("x") == 2
+    assert found == [None]
+
+
+def test_a_trap_that_swallows_loses_the_reply_of_its_own_connection_alone(
+    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+) -> None:
+    proxy.set_trap(b"INCR", lambda link: setattr(link, "lost_a_reply", True))
+    with pytest.raises(redis.TimeoutError):
+        client.incr("x")
+    assert direct.get("x") == b"1"
+    assert client.incr("x") == 2
+
+
+def test_a_lifted_trap_does_not_spring(proxy: Proxy, client: redis.Redis) -> None:
+    found: list[object] = []
+    proxy.set_trap(b"INCR", found.append)
+    proxy.lift_trap()
+    client.incr("x")
+    assert found == []
+
+
 def test_a_cut_ends_every_connection_and_new_ones_are_good(proxy: Proxy, client: redis.Redis) -> None:
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as one:
         wait_until(lambda: len(proxy.links) == 2, "both connections")
