@@ -102,12 +102,19 @@ class Injector:
         leader = self.cluster.leader() if fault.draw < 0.6 else None
         return leader or self._one_of(self.cluster.beats(), fault)
 
+    def leader(self, fault: Fault) -> Post | None:
+        post = self.cluster.leader()
+        return post if post in self._able(self.cluster.beats()) else None
+
     def worker(self, fault: Fault) -> Post | None:
         return self._one_of(self.cluster.workers(), fault)
 
     @staticmethod
-    def _one_of(posts: Sequence[Post], fault: Fault) -> Post | None:
-        able = [post for post in posts if post.child is not None and post.child.alive and not post.told]
+    def _able(posts: Sequence[Post]) -> list[Post]:
+        return [post for post in posts if post.child is not None and post.child.alive and not post.told]
+
+    def _one_of(self, posts: Sequence[Post], fault: Fault) -> Post | None:
+        able = self._able(posts)
         return able[int(fault.draw * 997) % len(able)] if able else None
 
     def proxy(self, fault: Fault) -> Proxy:
@@ -309,10 +316,10 @@ KINDS: dict[str, _Kind] = {
     "hold": _Kind(4, (0.2, 3), _network(lambda proxy, fault: proxy.hold(), Proxy.let_go)),
     "swallow": _Kind(9, (0.02, 0.7), _network(lambda proxy, fault: proxy.swallow(), Proxy.stop_swallowing)),
     "tear": _Kind(3, (0, 0), _network(lambda proxy, fault: proxy.tear(), lambda proxy: None)),
-    "swallow-commit": _Kind(5, (0, 0), _at("fire", Injector.beat, _swallow_reply)),
-    "hold-commit": _Kind(3, (0.2, 3), _at("fire", Injector.beat, _hold_request, _let_go)),
-    "stop-at-commit": _Kind(3, (0.2, 3), _at("fire", Injector.beat, _stop_process, _wake_process)),
-    "kill-at-commit": _Kind(3, (0, 0), _at("fire", Injector.beat, _kill_process)),
+    "swallow-commit": _Kind(5, (0, 0), _at("fire", Injector.leader, _swallow_reply)),
+    "hold-commit": _Kind(3, (0.2, 3), _at("fire", Injector.leader, _hold_request, _let_go)),
+    "stop-at-commit": _Kind(3, (0.2, 3), _at("fire", Injector.leader, _stop_process, _wake_process)),
+    "kill-at-commit": _Kind(3, (0, 0), _at("fire", Injector.leader, _kill_process)),
     "swallow-settle": _Kind(3, (0, 0), _at("settle", Injector.worker, _swallow_reply)),
     "hold-settle": _Kind(1, (0.2, 2), _at("settle", Injector.worker, _hold_request, _let_go)),
     "kill-at-settle": _Kind(1, (0, 0), _at("settle", Injector.worker, _kill_process)),

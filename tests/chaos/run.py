@@ -99,8 +99,8 @@ class _Run:
 
     def _let_it_go_wrong(self) -> Injector:
         s = self._settings
-        digests = {name: digest for digest, name in self._editor.script_names().items()}
-        injector = Injector(self._cluster, plan(s.seed, s.seconds, s.pace, s.lease, s.faults), digests)
+        faults = plan(s.seed, s.seconds, s.pace, s.lease, s.faults)
+        injector = Injector(self._cluster, faults, self._editor.digests(s.planted))
         end = time.monotonic() + s.seconds
         while time.monotonic() < end:
             injector.turn()

@@ -45,20 +45,17 @@ def test_no_tick_is_doubled_or_lost_whatever_goes_wrong(server_binary: Path | No
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("bug", "kinds"),
-    [("lease-then-send", {"duplicate", "unrecorded", "decided_twice"}), ("claim-then-send", {"lost"})],
+    ("bug", "faults", "pace", "kinds"),
+    [
+        ("lease-then-send", UNCERTAIN, 0.4, {"duplicate", "unrecorded", "decided_twice"}),
+        ("claim-then-send", UNCERTAIN, 0.4, {"lost"}),
+        ("no-comparison", ("hold-commit",), 2.5, {"duplicate"}),
+    ],
 )
-def test_a_planted_bug_is_found(server_binary: Path | None, bug: str, kinds: set[str]) -> None:
-    outcome = chaos(
-        Settings(
-            seconds=20,
-            seed=1,
-            schedules=200,
-            faults=UNCERTAIN,
-            pace=0.4,
-            patience=15,
-            binary=server_binary,
-            planted=bug,
-        )
+def test_a_planted_bug_is_found(
+    server_binary: Path | None, bug: str, faults: tuple[str, ...], pace: float, kinds: set[str]
+) -> None:
+    settings = Settings(
+        seconds=25, seed=5, schedules=200, faults=faults, pace=pace, patience=15, binary=server_binary, planted=bug
     )
-    assert kinds & {violation.kind for violation in outcome.violations}
+    assert kinds & {violation.kind for violation in chaos(settings).violations}
