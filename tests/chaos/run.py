@@ -120,12 +120,11 @@ class _Run:
             cluster.fill(post)
         self._await("everything due to be decided", self._is_decided)
         settled = cluster.now() - _BEHIND
-        for post in cluster.beats():
-            cluster.end(post, 20)
+        # What is read at the end must stand still.
+        cluster.close(cluster.beats(), 20)
         self._say("Everything due is decided; the workers finish.")
         self._await("every message to be run", self._is_run)
-        for post in cluster.workers():
-            cluster.end(post, 20)
+        cluster.close(cluster.workers(), 20)
         self._onlooker.stop()
         return settled
 
@@ -158,6 +157,8 @@ class _Run:
     # -- what there is at the end ---------------------------------------------------------------------------
 
     def _read(self, injector: Injector, settled: int) -> Outcome:
+        alive = [post.name for post in self._cluster.posts if post.child is not None and post.child.alive]
+        assert not alive, f"{alive} are still there"
         with redis.Redis.from_url(self._cluster.server.url) as client:
             state = read_state(client, self._cluster.keys)
         now = self._cluster.now()
