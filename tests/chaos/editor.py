@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import random
 import threading
 from collections import Counter
@@ -18,6 +19,7 @@ from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.store.base import Edit, Guard
 
+from .planted import planted_script
 from .population import Wanted, edited
 from .timeline import Attempt
 
@@ -102,6 +104,12 @@ class Editor:
         scripts = vars(self._distcron.open_backend().store._scripts)  # type: ignore[attr-defined]
         ours = {script.sha: name for name, script in scripts.items()}
         return {**ours, self._broker.scripts["dispatch"].sha: "dramatiq"}
+
+    def digests(self, bug: str) -> dict[str, str]:
+        """Of each script by its name, as beats with this bug have them."""
+        text = self._distcron.open_backend().store._scripts.fire.script  # type: ignore[attr-defined]
+        fire = hashlib.sha1(planted_script(bug, text).encode()).hexdigest()
+        return {**{name: digest for digest, name in self.script_names().items()}, "fire": fire}
 
     def put_all(self, share: float) -> None:
         """Puts this share of the API's schedules at once."""
