@@ -35,6 +35,17 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} {what}" for what, count in sorted(self.faults.items()) if what in _FAULTS)
+        return (
+            f"{self.orders:,} orders of steps through {self.states:,} states to {self.ends:,} ends; "
+            f"{faults or 'no faults'}; {self.runs:,} runs in {self.seconds:.1f} s"
+        )
+
+
+#: What goes wrong, of all that can happen.
+_FAULTS = ("cut", "kill", "late", "time")
+
 
 @dataclass
 class _Search:
@@ -57,6 +68,7 @@ class _Search:
         """One run: along ``steps``, then on to where somebody was before. Returns what was passed by."""
         world = self.make()
         self.report.runs += 1
+        self.report.faults.update(what for what, _ in steps[-1:])
         try:
             for step in steps:
                 world.take(step)

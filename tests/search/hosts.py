@@ -16,7 +16,7 @@ from dramatiq.worker import ConsumerThread, WorkerThread
 from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.errors import DistCronError
-from dramatiq_distcron.middleware.distcron import DistCron, install
+from dramatiq_distcron.middleware.distcron import DistCron, _everywhere, install
 from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.publishing import RedisPublisher
 from dramatiq_distcron.tick import current_tick
@@ -51,8 +51,10 @@ class App:
         self.by_outbox = by_outbox
         self.broker = _make_broker(name)
         self.distcron: DistCron = install(self.broker, lease_ttl=LEASE)
-        self.distcron.settle.worker_id = name
+        # It has no connections to be closed after each test.
+        _everywhere.discard(self.distcron)
         self.distcron.before_worker_boot(self.broker, cast(Any, None))
+        self.distcron.presence.holder = self.distcron.settle.worker_id = name
         declare(self.broker)
         self.specs = self.distcron.specs()
         self.distcron.specs = lambda: self.specs  # type: ignore[method-assign]
@@ -112,11 +114,23 @@ class BeatHost(Host):
         self._keeper = keeper = beat._keeper
         keeper._stopped = cast(Any, StepEvent(self, "keeping", lambda: keeper._turns % 5))
         beat._keeper = cast(Any, SimpleNamespace(start=lambda: None, stop=keeper.stop, join=lambda: None))
+        if beat._outbox is not None:
+            self._hold_outbox(beat._outbox)
+
+    def _hold_outbox(self, outbox: Any) -> None:
+        """Its thread is one of ours."""
+        outbox._on_duty = lambda: self.beat.lease.trusted
+        outbox._thread = SimpleNamespace(join=lambda timeout: None, is_alive=lambda: True)
+        outbox._asked = StepEvent(self, "publishing", lambda: (outbox.behind, outbox._rests_until))
+        outbox._stopping = StepEvent(self, "stopping")
+        outbox.start = lambda on_duty: None
 
     def begin(self, *, keeping: bool = True) -> None:
         self.start(self.name, self.beat.run)
         if keeping:
             self.start(f"{self.name}/keeper", self._keeper.run)
+        if self.beat._outbox is not None:
+            self.start(f"{self.name}/outbox", self.beat._outbox._run)
 
     def woken(self) -> None:
         self.beat._wake.set()
