@@ -19,9 +19,10 @@ class Found(Exception):
 
     law: str
     steps: list[Step]
+    told: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n".join([self.law, *(f"  {what:5} {name}" for what, name in self.steps)])
+        return "\n  ".join([self.law, *self.told])
 
 
 @dataclass
@@ -102,7 +103,16 @@ class _Search:
         try:
             law()
         except Broken as broken:
-            raise Found(str(broken), steps) from None
+            raise Found(str(broken), steps, self._tell(steps)) from None
+
+    def _tell(self, steps: list[Step]) -> list[str]:
+        """The steps in words."""
+        world, told = self.make(), []
+        for step in steps:
+            told.append(world.tell(step))
+            world.take(step)
+        world.close()
+        return told
 
 
 def explore(make: Callable[[], World], finish: Callable[[World], None]) -> Report:

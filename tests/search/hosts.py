@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import Queue
+from queue import PriorityQueue, Queue
 from types import SimpleNamespace
 from typing import Any, cast
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
+from dramatiq.errors import ConnectionError as BrokerConnectionError
 from dramatiq.middleware import Retries
 from dramatiq.worker import ConsumerThread, WorkerThread
 
@@ -191,10 +192,16 @@ class WorkerHost(Host):
         consumer = self._consumers[f"{QUEUE}.DQ"]
         while True:
             message = next(cast(Any, consumer.consumer))
-            if message is not None:
+            if message is None:
+                continue
+            try:
                 consumer.handle_message(message)
                 self._wait_for(message.options["eta"])
                 consumer.handle_delayed_messages()
+            except BrokerConnectionError:
+                # It forgets what it has in hand, which others get when this process ends. That is Dramatiq's own.
+                consumer.delay_queue = PriorityQueue()
+                self.is_stuck = True
 
     def _wait_for(self, eta: int) -> None:
         deadline = self.world.elapsed + eta - self.wall()

@@ -78,7 +78,8 @@ RETRY = Scenario(
     "a run that fails and is tried again",
     _at_work(_buffer, "a", "v", delaying=True),
     _relief(_buffer),
-    Rules(has_workers=True, failing=1),
+    # A way out of the delay queue that is left in the middle makes two of a message; that is Dramatiq's own.
+    Rules(has_workers=True, failing=1, overlaps=True),
     events=(passing(10), passing(61)),
     switches=0,
 )

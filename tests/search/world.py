@@ -80,7 +80,7 @@ class World:
         self.skew = 0
         self.latest = START
         self.post = Post()
-        self.store = store(self.now, self.post.commit, is_there=self.post.is_there, length=self.post.length)
+        self.store = store(self.now, self.post.commit, is_there=self._is_there, length=self.post.length)
         self.hosts: dict[str, Host] = {}
         self.threads: dict[str, StepThread] = {}
         self.late: list[Request] = []
@@ -99,6 +99,10 @@ class World:
         made = [edits.add(spec, self.now()) for spec in specs]
         request = Request("edit", (guard, made), lambda: self.store.edit(guard, made))
         self._arrive(request)
+
+    def _is_there(self, place: str, redis_id: str) -> bool:
+        """Messages of another broker than Redis cannot be looked for; they are taken to be there."""
+        return self.rules.by_outbox or self.post.is_there(redis_id)
 
     # -- clocks -----------------------------------------------------------------------------------------------
 
@@ -152,6 +156,17 @@ class World:
         what, name = step
         getattr(self, f"_{what}")(name)
         self._wake()
+
+    def tell(self, step: Step) -> str:
+        """What a step is, in words."""
+        what, name = step
+        thread = self.threads.get(name)
+        if what == "late":
+            return f"late: {self.late[int(name)].label}"
+        if what in ("go", "land", "cut") and thread is not None and thread.request is not None:
+            request = thread.request
+            return f"{what} {name}: {request.label} {request.args[1:] if request.label == 'enqueue' else ''}".rstrip()
+        return f"{what}: {name}"
 
     def _go(self, name: str) -> None:
         thread = self._moves(name)
