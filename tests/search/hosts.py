@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import dramatiq
+import redis
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import ConnectionError as BrokerConnectionError
 from dramatiq.middleware import Retries
@@ -198,7 +199,7 @@ class WorkerHost(Host):
                 consumer.handle_message(message)
                 self._wait_for(message.options["eta"])
                 consumer.handle_delayed_messages()
-            except BrokerConnectionError:
+            except (BrokerConnectionError, redis.ConnectionError):
                 # It forgets what it has in hand, which others get when this process ends. That is Dramatiq's own.
                 consumer.delay_queue = PriorityQueue()
                 self.is_stuck = True
