@@ -33,6 +33,7 @@ class Scenario:
       rules: how the world is.
       events: what happens by itself, in this order, each at any moment.
       faults: how many kills and lost replies there may be in one run.
+      struck: the hosts, one letter each, that faults happen to; all if there is none.
       switches: how often a thread that could go on is left for another one; ``None``: at every point.
       patches: what is other in the product's code than it is, by its full name.
     """
@@ -43,11 +44,12 @@ class Scenario:
     rules: Rules = field(default_factory=Rules)
     events: Sequence[Event] = ()
     faults: int = 1
+    struck: str = ""
     switches: int | None = None
     patches: Mapping[str, Any] = field(default_factory=dict)
 
     def world(self, store: Callable[..., MemoryStore] = MemoryStore) -> World:
-        world = World(self.rules, store, self.events, faults=self.faults, switches=self.switches)
+        world = World(self.rules, store, self.events, faults=self.faults, struck=self.struck, switches=self.switches)
         self.begin(world)
         return world
 
@@ -65,7 +67,8 @@ class Scenario:
     @property
     def bound(self) -> str:
         switches = "any number of" if self.switches is None else f"{self.switches}"
-        return f"{self.faults} faults, {switches} preemptions"
+        where = f" of {', '.join(self.struck)}" if self.struck else ""
+        return f"{self.faults} faults{where}, {switches} preemptions"
 
 
 def passing(seconds: float) -> Event:

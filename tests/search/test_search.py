@@ -9,9 +9,9 @@ import pytest
 from .editing import EDITS
 from .scenario import Scenario
 from .scenarios import BACKLOG, BURST, CLOCK, DEPLOY, HAND_OVER, LEASE
-from .working import BUFFER, OUTBOX, OVERLAP, RETRY
+from .working import BUFFER, OUTBOX, OVERLAP, RETRY, TICKET
 
-SCENARIOS = [LEASE, HAND_OVER, BACKLOG, BURST, CLOCK, DEPLOY, *EDITS, OVERLAP, BUFFER, RETRY, OUTBOX]
+SCENARIOS = [LEASE, HAND_OVER, BACKLOG, BURST, CLOCK, DEPLOY, *EDITS, OVERLAP, BUFFER, RETRY, OUTBOX, TICKET]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "-"))

@@ -63,6 +63,7 @@ class World:
       store: makes the store of the world's clock and queues.
       events: what happens by itself, in this order, each at any moment.
       faults: how many kills and lost replies there may be.
+      struck: the hosts they happen to; all if there is none.
       switches: how often a thread that could go on may be left for another; ``None``: as often as can be.
     """
 
@@ -73,6 +74,7 @@ class World:
         events: Sequence[Event] = (),
         *,
         faults: int = 0,
+        struck: str = "",
         switches: int | None = None,
     ) -> None:
         self.rules = rules
@@ -86,6 +88,7 @@ class World:
         self.late: list[Request] = []
         self.events = list(events)
         self.faults_left = faults
+        self.struck = struck
         self.switches_left = switches
         self.last = ""
         self.refused: list[str] = []
@@ -142,7 +145,8 @@ class World:
         return threads
 
     def _faults(self) -> list[Step]:
-        living = [one for one in self.hosts.values() if not one.dead and one.threads]
+        hosts = [one for one in self.hosts.values() if not self.struck or one.name in self.struck]
+        living = [one for one in hosts if not one.dead and one.threads]
         cuts = [
             ("cut", one.name)
             for host in living
