@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from dramatiq_distcron.middleware.distcron import DistCron
 from dramatiq_distcron.schedules import Schedule
@@ -12,16 +13,16 @@ from .scenario import Scenario, app, job, passing, stored_by_api
 from .scenarios import fresh_beat
 from .world import World
 
-__all__ = ["EDITS"]
+__all__ = ["ARGUMENTS", "EDITS", "TIMES", "TRIGGER"]
 
 Program = Callable[[DistCron], None]
 
 
-def _edited(*programs: Program) -> Callable[[World], None]:
+def _edited(*programs: Program, **options: Any) -> Callable[[World], None]:
     """One fire time is due, and a beat and the programs begin."""
 
     def begin(world: World) -> None:
-        stored_by_api(world, job(args=("old",)))
+        stored_by_api(world, job(args=("old",), **options))
         world.pass_time(10_000)
         BeatHost(world, app("a", quiet=("sweep_runs",))).begin(keeping=False)
         for number, program in enumerate(programs):
@@ -30,8 +31,8 @@ def _edited(*programs: Program) -> Callable[[World], None]:
     return begin
 
 
-def _scenario(name: str, *programs: Program) -> Scenario:
-    return Scenario(name, _edited(*programs), fresh_beat(list), events=(passing(10),), switches=2)
+def _scenario(name: str, *programs: Program, **options: Any) -> Scenario:
+    return Scenario(name, _edited(*programs, **options), fresh_beat(list), events=(passing(10),), switches=2)
 
 
 def put(schedule: Schedule) -> Program:
@@ -52,11 +53,14 @@ def _trigger(distcron: DistCron) -> None:
     distcron.schedules.trigger("job")
 
 
+ARGUMENTS = _scenario("an edit of arguments", put(job(args=("new",))))
+TIMES = _scenario("an edit of times", put(job(5, args=("new",))))
+TRIGGER = _scenario("a manual trigger, where runs must not overlap", _trigger, overlap="skip")
 EDITS = [
-    _scenario("an edit of arguments", put(job(args=("new",)))),
-    _scenario("an edit of times", put(job(5, args=("new",)))),
+    ARGUMENTS,
+    TIMES,
+    TRIGGER,
     _scenario("a pause and its end", _pause_and_resume),
     _scenario("a removal and a new one of its name", _remove_and_add),
-    _scenario("a manual trigger", _trigger),
     _scenario("two edits at once", put(job(args=("new",))), put(job(5, args=("newer",)))),
 ]

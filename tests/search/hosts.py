@@ -11,7 +11,7 @@ from typing import Any, cast
 import dramatiq
 import redis
 from dramatiq.brokers.redis import RedisBroker
-from dramatiq.errors import ConnectionError as BrokerConnectionError
+from dramatiq.errors import BrokerConnectionError
 from dramatiq.middleware import Retries
 from dramatiq.worker import ConsumerThread, WorkerThread
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cache
@@ -15,7 +15,7 @@ from dramatiq_distcron.schedules import Schedule
 from dramatiq_distcron.store.memory import MemoryStore
 
 from .calm import bring_to_an_end
-from .explorer import Report, explore
+from .explorer import Found, Report, explore, shorten
 from .hosts import App, actor
 from .world import START, Event, Rules, World
 
@@ -36,6 +36,7 @@ class Scenario:
       struck: the hosts, one letter each, that faults happen to; all if there is none.
       switches: how often a thread that could go on is left for another one; ``None``: at every point.
       patches: what is other in the product's code than it is, by its full name.
+      store: makes the store.
     """
 
     name: str
@@ -47,9 +48,12 @@ class Scenario:
     struck: str = ""
     switches: int | None = None
     patches: Mapping[str, Any] = field(default_factory=dict)
+    store: Callable[..., MemoryStore] = MemoryStore
 
-    def world(self, store: Callable[..., MemoryStore] = MemoryStore) -> World:
-        world = World(self.rules, store, self.events, faults=self.faults, struck=self.struck, switches=self.switches)
+    def world(self) -> World:
+        world = World(
+            self.rules, self.store, self.events, faults=self.faults, struck=self.struck, switches=self.switches
+        )
         self.begin(world)
         return world
 
@@ -59,10 +63,20 @@ class Scenario:
 
     def explore(self) -> Report:
         """Searches all of it. Raises ``Found``."""
+        with self._patched():
+            return explore(self.world, self.finish)
+
+    def shortest(self, found: Found) -> Found:
+        """What was found, without the steps that are not needed for it."""
+        with self._patched():
+            return shorten(self.world, self.finish, found)
+
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
         with ExitStack() as stack:
             for target, stand_in in self.patches.items():
                 stack.enter_context(mock.patch(target, stand_in))
-            return explore(self.world, self.finish)
+            yield
 
     @property
     def bound(self) -> str:

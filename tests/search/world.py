@@ -168,8 +168,7 @@ class World:
         if what == "late":
             return f"late: {self.late[int(name)].label}"
         if what in ("go", "land", "cut") and thread is not None and thread.request is not None:
-            request = thread.request
-            return f"{what} {name}: {request.label} {request.args[1:] if request.label == 'enqueue' else ''}".rstrip()
+            return f"{what} {name}: {thread.request.label}"
         return f"{what}: {name}"
 
     def _go(self, name: str) -> None:
