@@ -10,7 +10,7 @@ from .world import World
 __all__ = ["bring_to_an_end"]
 
 #: How many steps that may take; it takes a tenth of that.
-_PATIENCE = 5000
+_PATIENCE = 2000
 #: The longest that is slept at once, in ms.
 _NAP = 5000
 #: Times are multiples of this, which is exact as a fraction of a second.
@@ -21,6 +21,9 @@ def bring_to_an_end(world: World) -> None:
     """No fault happens any more. Raises ``Broken`` if something stays undone, or is undone meanwhile."""
     world.faults_left, world.switches_left = 0, None
     world.events, world.late = [], []
+    for host in world.hosts.values():
+        if host.is_stuck:
+            host.kill()
     for _ in range(_PATIENCE):
         if _is_done(world):
             break

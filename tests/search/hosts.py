@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import Queue
+from queue import PriorityQueue, Queue
 from types import SimpleNamespace
 from typing import Any, cast
 
 import dramatiq
+import redis
 from dramatiq.brokers.redis import RedisBroker
+from dramatiq.errors import BrokerConnectionError
 from dramatiq.middleware import Retries
 from dramatiq.worker import ConsumerThread, WorkerThread
 
 from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.errors import DistCronError
-from dramatiq_distcron.middleware.distcron import DistCron, install
+from dramatiq_distcron.middleware.distcron import DistCron, _everywhere, install
 from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.publishing import RedisPublisher
 from dramatiq_distcron.tick import current_tick
@@ -51,8 +53,10 @@ class App:
         self.by_outbox = by_outbox
         self.broker = _make_broker(name)
         self.distcron: DistCron = install(self.broker, lease_ttl=LEASE)
-        self.distcron.settle.worker_id = name
+        # It has no connections to be closed after each test.
+        _everywhere.discard(self.distcron)
         self.distcron.before_worker_boot(self.broker, cast(Any, None))
+        self.distcron.presence.holder = self.distcron.settle.worker_id = name
         declare(self.broker)
         self.specs = self.distcron.specs()
         self.distcron.specs = lambda: self.specs  # type: ignore[method-assign]
@@ -112,11 +116,23 @@ class BeatHost(Host):
         self._keeper = keeper = beat._keeper
         keeper._stopped = cast(Any, StepEvent(self, "keeping", lambda: keeper._turns % 5))
         beat._keeper = cast(Any, SimpleNamespace(start=lambda: None, stop=keeper.stop, join=lambda: None))
+        if beat._outbox is not None:
+            self._hold_outbox(beat._outbox)
+
+    def _hold_outbox(self, outbox: Any) -> None:
+        """Its thread is one of ours."""
+        outbox._on_duty = lambda: self.beat.lease.trusted
+        outbox._thread = SimpleNamespace(join=lambda timeout: None, is_alive=lambda: True)
+        outbox._asked = StepEvent(self, "publishing", lambda: (outbox.behind, outbox._rests_until))
+        outbox._stopping = StepEvent(self, "stopping")
+        outbox.start = lambda on_duty: None
 
     def begin(self, *, keeping: bool = True) -> None:
         self.start(self.name, self.beat.run)
         if keeping:
             self.start(f"{self.name}/keeper", self._keeper.run)
+        if self.beat._outbox is not None:
+            self.start(f"{self.name}/outbox", self.beat._outbox._run)
 
     def woken(self) -> None:
         self.beat._wake.set()
@@ -177,10 +193,16 @@ class WorkerHost(Host):
         consumer = self._consumers[f"{QUEUE}.DQ"]
         while True:
             message = next(cast(Any, consumer.consumer))
-            if message is not None:
+            if message is None:
+                continue
+            try:
                 consumer.handle_message(message)
                 self._wait_for(message.options["eta"])
                 consumer.handle_delayed_messages()
+            except (BrokerConnectionError, redis.ConnectionError):
+                # It forgets what it has in hand, which others get when this process ends. That is Dramatiq's own.
+                consumer.delay_queue = PriorityQueue()
+                self.is_stuck = True
 
     def _wait_for(self, eta: int) -> None:
         deadline = self.world.elapsed + eta - self.wall()

@@ -64,7 +64,7 @@ class Post:
         reply = self.dispatch(call)
         return reply if isinstance(reply, int) else 0
 
-    def is_there(self, place: str, redis_id: str) -> bool:
+    def is_there(self, redis_id: str) -> bool:
         return any(one == redis_id for _, one in self.bodies)
 
     def length(self, queue: str) -> int:

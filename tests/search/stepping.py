@@ -66,6 +66,8 @@ class Host:
         self.name = name
         self.wall_ahead = wall_ahead
         self.dead = False
+        #: It has something in hand that it does not know of any more.
+        self.is_stuck = False
         self.world.hosts[name] = self
         self.threads: list[StepThread] = []
         self.events: list[StepEvent] = []
