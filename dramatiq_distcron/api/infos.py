@@ -113,6 +113,8 @@ def _state(stored: Stored, spec: Spec | None) -> str:
         return "disabled"
     if spec.retired:
         return "retired"
+    if not spec.policy.enabled:
+        return "disabled"
     return "finished" if stored.score == NEVER else "active"
 
 

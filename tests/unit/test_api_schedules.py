@@ -292,6 +292,11 @@ def test_a_schedule_that_is_not_there_is_told_with_the_nearest_name(schedules: S
         getattr(schedules, verb)("nightli")
 
 
+def test_one_that_is_not_enabled_is_shown_as_disabled(schedules: Schedules) -> None:
+    schedules.put(every(10, name="report:7", enabled=False), "job")
+    assert schedules.get("report:7").state == "disabled"
+
+
 # -- pause and resume ---------------------------------------------------------------------------------------
 
 
