@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,8 @@ import pytest
 from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import every, install
+from dramatiq_distcron.cli import _parser
+from dramatiq_distcron.cli.exits import Exit
 from dramatiq_distcron.demo.processes import Child
 from dramatiq_distcron.server import Server
 from tests.integration.pages import (
@@ -205,3 +208,22 @@ def test_every_command_of_the_readme_works(page: Path, shell: Shell) -> None:
     worker = next(child for child in shell.lasting if child.name == "dramatiq app")
     wait_until(lambda: "the nightly report" in worker.output(), "the triggered report")
     shell.stop_all()
+
+
+def test_every_command_of_a_unit_or_a_container_is_one_that_there_is() -> None:
+    page = DOCS / "howto" / "deploy.md"
+    (unit,) = blocks(page, "ini")
+    commands = [shlex.split(line) for line in re.findall(r"^ExecStart=\S+/bin/(.+)$", unit, re.MULTILINE)]
+    for text in blocks(page, "yaml"):
+        commands += [json.loads(found) for found in re.findall(r"command: (\[.+\])", text)]
+    ours = [words[1:] for words in commands if words[0] == "dramatiq-distcron"]
+    assert len(ours) == 3
+    for words in ours:
+        assert _parser().parse_args(words).broker == "app"
+
+
+def test_a_unit_is_not_restarted_for_what_trying_again_does_not_mend() -> None:
+    (unit,) = blocks(DOCS / "howto" / "deploy.md", "ini")
+    codes = re.search(r"^RestartPreventExitStatus=(.+)$", unit, re.MULTILINE)
+    assert codes is not None
+    assert {int(code) for code in codes[1].split()} == {Exit.IMPORT, Exit.CONFLICT}

@@ -128,6 +128,14 @@ def test_every_test_that_is_named_exists() -> None:
         assert set(re.findall(r"`(test_\w+)`", page.read_text("utf-8"))) <= found, page_id(page)
 
 
+def test_every_what_if_names_the_test_that_holds_its_answer() -> None:
+    text = (DOCS / "explanation" / "guarantees.md").read_text("utf-8")
+    tables = re.findall(r"^\| what if … \| then \| tests \|\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert len(tables) >= 5
+    rows = [row for table in tables for row in table.splitlines()]
+    assert [row for row in rows if not re.fullmatch(r"\| .+ \| .+ \| (`test_\w+`(, )?)+ \|", row)] == []
+
+
 def constants() -> str:
     """Every text in the package's code, each on a line of its own; what is filled in later is left out."""
     nodes = [node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]

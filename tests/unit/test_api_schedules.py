@@ -12,7 +12,7 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.encoder import PickleEncoder
 from dramatiq.middleware import Middleware, MiddlewareError
 
-from dramatiq_distcron import cron, every
+from dramatiq_distcron import cron, every, install
 from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.errors import (
     ConfigurationError,
@@ -292,6 +292,11 @@ def test_a_schedule_that_is_not_there_is_told_with_the_nearest_name(schedules: S
         getattr(schedules, verb)("nightli")
 
 
+def test_one_that_is_not_enabled_is_shown_as_disabled(schedules: Schedules) -> None:
+    schedules.put(every(10, name="report:7", enabled=False), "job")
+    assert schedules.get("report:7").state == "disabled"
+
+
 # -- pause and resume ---------------------------------------------------------------------------------------
 
 
@@ -380,6 +385,17 @@ def test_a_trigger_enqueues_the_message_now_and_leaves_the_fire_times_alone(worl
     assert world.stored("report:7") == before
     (tick,) = schedules.history("report:7")
     assert (tick.outcome, tick.reason, tick.run and tick.run.state) == ("enqueued", "triggered", "queued")
+
+
+def test_a_trigger_is_a_humans_wish_and_goes_through_where_all_is_switched_off(
+    stub_broker: StubBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCRON_DISABLED", "1")
+    schedules = install(stub_broker).schedules
+    dramatiq.actor(lambda: None, actor_name="job", broker=stub_broker)
+    schedules.put(every(10, name="tenant"), "job")
+    schedules.trigger("tenant")
+    assert stub_broker.queues["default"].qsize() == 1
 
 
 def test_each_trigger_has_an_id_of_its_own(world: World, schedules: Schedules) -> None:
