@@ -120,12 +120,16 @@ GOOD: dict[str, History] = {
         saw=[seen(5000), seen(5000, "failed")],
         left=[Left("default.XQ", "r5000", "m5000", 0, 0, 1)],
     ),
-    "a message failed, was delivered again, and has two retries": without(
+    "a message is dead twice by two retries": without(
         5000,
         decisions=[sent(5000)],
         endings=[ended(5000, "dead")],
-        saw=[seen(5000), seen(5000, "failed"), seen(5000), seen(5000, "failed", at=5040)],
-        left=[Left("default.XQ", one, "m5000", 0, 0, 1) for one in ("r1", "r2")],
+        saw=[
+            seen(5000),
+            seen(5000, "failed"),
+            *(seen(5000, "failed", redis_id=one, attempt=1) for one in ("r1", "r2")),
+        ],
+        left=[Left("default.XQ", one, "m5000", 0, 0, 1, attempt=2) for one in ("r1", "r2")],
     ),
     "a record says why there was none": without(3000, decisions=[passed(3000, 3000)]),
     "a tick is spread to later than the end": without(5000, cursor=END + 1),
@@ -179,7 +183,7 @@ DOCTORED: dict[str, tuple[str, History]] = {
             runs=frozenset({"m9"}),
         ),
     ),
-    "a message is dead twice and failed once": (
+    "a message is dead twice without a retry": (
         "duplicate",
         without(
             5000,

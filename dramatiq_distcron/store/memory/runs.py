@@ -60,6 +60,9 @@ class RunVerbs(Verbs):
                     return "lost"
             if run is None:
                 return "acked"
+            if ending.goes_on and ending.attempt < int(run.get("attempt", 0)):
+                # Told late: the message failed, and was followed by another, meanwhile.
+                return "settled"
             if ending.goes_on:
                 run.update(place=ending.place, rid=ending.redis_id, attempt=str(ending.attempt), claim="")
                 run["state"] = ending.state or run["state"]

@@ -23,7 +23,8 @@ local function settle()
     end
     if verdict == 'over' then
       waited_for = end_run(keys, cap, message_id, run, state, err, now_ms())
-    else
+    -- Told late (a retry left the delay queue, failed, and was followed by another meanwhile), it changes nothing.
+    elseif tonumber(attempt) >= tonumber(run.attempt or 0) then
       if state ~= '' then
         run.state = state
       end
