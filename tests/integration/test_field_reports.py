@@ -394,6 +394,22 @@ def test_the_run_of_a_worker_that_was_killed_is_done_again_and_then_frees_its_sc
     killed.close()
 
 
+def test_workers_without_our_middleware_hold_no_schedule_up_for_ever(
+    site: Site, server: Server, start_beat: Start
+) -> None:
+    schedule = every(1, name="job", overlap="skip")
+    dramatiq.actor(lambda: None, actor_name="job", broker=site.broker, periodic=schedule)
+    plain: Any = RedisBroker(url=server.url, namespace=site.broker.namespace)
+    ran: list[str] = []
+    dramatiq.actor(lambda: ran.append("job"), actor_name="job", broker=plain)
+    start_beat(site.distcron)
+    worker = dramatiq.Worker(plain, worker_timeout=50, worker_threads=1)
+    worker.start()
+    wait_until(lambda: len(ran) >= 2, "the run after the one whose end nobody recorded")
+    worker.stop()
+    plain.client.close()
+
+
 def test_when_the_workers_come_back_only_what_is_not_too_old_runs_and_the_others_are_counted_and_not_dead(
     site: Site,
 ) -> None:
