@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..durations import iso
 from ..errors import ScheduleError
-from ..specs import Pause, Spec, parse_spec
+from ..specs import Spec, parse_spec
 from ..store.base import NEVER, History, Stored
 
 __all__ = ["RunInfo", "ScheduleInfo", "TickInfo", "schedule_info", "tick_info"]
@@ -17,10 +16,7 @@ __all__ = ["RunInfo", "ScheduleInfo", "TickInfo", "schedule_info", "tick_info"]
 
 @dataclass(frozen=True)
 class ScheduleInfo:
-    """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``.
-
-    ``reason`` says why it is disabled, or why it is paused and until when.
-    """
+    """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``."""
 
     name: str
     actor: str
@@ -73,7 +69,6 @@ def schedule_info(stored: Stored, last: Mapping[str, Any] | None, now: int) -> S
         reason = ""
     except ScheduleError as error:
         spec, reason = None, str(error)
-    paused = _pause(spec, now)
     return ScheduleInfo(
         name=stored.name,
         actor=spec.actor if spec else _guess(stored.spec, "actor"),
@@ -84,21 +79,11 @@ def schedule_info(stored: Stored, last: Mapping[str, Any] | None, now: int) -> S
         next_fire_time=_next_fire_time(stored, spec),
         last_fire_time=int(last["fire_time_to"]) if last else None,
         last_outcome=last["outcome"] if last else None,
-        paused=paused is not None,
+        paused=spec is not None and spec.paused is not None and now < (spec.paused.until or NEVER),
         source=spec.source if spec else _guess(stored.spec, "source"),
         state=_state(stored, spec),
-        reason=_why(paused) if paused else reason,
+        reason=reason,
     )
-
-
-def _pause(spec: Spec | None, now: int) -> Pause | None:
-    """The pause a schedule is in."""
-    pause = spec.paused if spec else None
-    return pause if pause and now < (pause.until or NEVER) else None
-
-
-def _why(pause: Pause) -> str:
-    return ", ".join(part for part in (pause.reason, pause.until and f"until {iso(pause.until)}") if part)
 
 
 def _next_fire_time(stored: Stored, spec: Spec | None) -> int | None:

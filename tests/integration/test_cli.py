@@ -686,42 +686,6 @@ def test_trigger_tells_people_what_it_did(shop: App) -> None:
     assert re.fullmatch(r"Enqueued report on 'reports' as message [0-9a-f-]{36}\.\n", out)
 
 
-def test_a_schedule_is_paused_and_resumed_from_the_command_line(shop: App) -> None:
-    assert shop.state("pause", "hourly", "--for", "2h", "--reason", "unpaid", "--json").json == {
-        "schedule": "hourly", "done": "paused"
-    }  # fmt: skip
-    assert shop.state("show", "hourly", "--json").json["paused"] is True
-    (hourly,) = (one for one in shop.state("next", "--json").json["next"] if one["schedule"] == "hourly")
-    assert hourly["paused"] is True
-    shown = shop.state("show", "hourly").out
-    assert re.search(r"^state: +paused$", shown, re.MULTILINE)
-    assert re.search(r"^reason: +unpaid, until " + ISO.pattern, shown, re.MULTILINE)
-    assert shop.state("resume", "hourly").out == "Resumed 'hourly'. What came in the pause is not made up for.\n"
-    assert shop.state("show", "hourly", "--json").json["paused"] is False
-
-
-def test_what_came_by_the_api_is_removed_from_the_command_line_and_what_the_code_defines_is_not(
-    shop: App, redis_broker: RedisBroker
-) -> None:
-    """Field report 78."""
-    distcron = install(redis_broker)
-    actor = dramatiq.actor(lambda: None, actor_name="job", broker=redis_broker)
-    distcron.schedules.put(every(60, name="tenant-7"), actor)
-    assert shop.state("remove", "tenant-7").out == "Removed 'tenant-7'.\n"
-    assert shop.state("remove", "tenant-7").code == 7
-    ran = shop.state("remove", "hourly")
-    assert (ran.code, ran.out) == (5, "")
-    assert "is defined in code" in ran.err
-    assert [one["name"] for one in shop.state("list", "--json").json["schedules"]] == ["hourly", "report:7"]
-
-
-def test_next_shows_the_coming_fire_times_in_their_order(shop: App) -> None:
-    coming = shop.state("next", "--json").json["next"]
-    assert {one["schedule"] for one in coming} == {"hourly", "report:7"}
-    assert coming == sorted(coming, key=lambda one: one["fire_time"])
-    assert len(shop.state("next", "-n", "1").out.splitlines()) == 2
-
-
 def test_verbs_work_with_the_apps_code_as_well(shop: App, redis_broker: RedisBroker) -> None:
     name = shop.on_redis(TWO)
     where = ("--broker", name, f"--path={shop.folder}")
