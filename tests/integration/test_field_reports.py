@@ -12,7 +12,6 @@ from typing import Any
 
 import dramatiq
 import pytest
-import redis
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.middleware import Middleware
 
@@ -91,23 +90,68 @@ class Stalls(Middleware):
             self._stall()
 
 
-def test_a_server_that_answers_nobody_for_longer_than_the_lease_in_the_middle_of_a_burst_doubles_nothing(
-    own: Server, own_broker: RedisBroker, start_beat: Start
-) -> None:
-    """2, 3: the lock ended while thousands of jobs were enqueued, and others enqueued them again."""
-    admin = redis.Redis.from_url(own.url)
-    own_broker.add_middleware(Stalls(500, lambda: admin.client_pause(3 * TTL)))
-    distcron = install(own_broker)
-    # Each has one tick, at once, and no other while the test lasts.
+def burst(broker: RedisBroker) -> DistCron:
+    """Two thousand schedules with one tick each, at once, and no other while the test lasts."""
+    distcron = install(broker)
     schedules = [every(days=300, name=f"job-{n}", run_at_start=True, catch_up="all") for n in range(2000)]
-    dramatiq.actor(lambda: None, actor_name="job", broker=own_broker, periodic=schedules)
-    for _ in range(3):
-        start_beat(distcron, TTL)
-    wait_until(lambda: own_broker.client.llen(f"{own_broker.namespace}:default") >= 2000, "the burst", seconds=60)
+    dramatiq.actor(lambda: None, actor_name="job", broker=broker, periodic=schedules)
+    return distcron
+
+
+def await_burst(distcron: DistCron) -> None:
+    broker: Any = distcron.broker
+    wait_until(lambda: broker.client.llen(f"{broker.namespace}:default") >= 2000, "the burst", seconds=60)
+
+
+def assert_each_once(distcron: DistCron) -> None:
     ticks = per_tick(distcron)
     assert len(ticks) == 2000
     assert set(ticks.values()) == {1}
-    admin.close()
+
+
+@pytest.mark.parametrize("how", ["told to", "stopped"])
+def test_a_server_that_answers_nobody_for_longer_than_the_lease_in_the_middle_of_a_burst_doubles_nothing(
+    own: Server, own_broker: RedisBroker, start_beat: Start, how: str
+) -> None:
+    """2, 3: the lock ended while thousands of jobs were enqueued, and others enqueued them again."""
+
+    def stop() -> None:
+        # What was sent to it meanwhile is carried out when it goes on, long after its sender gave up.
+        own.pause()
+        threading.Timer(3 * TTL / 1000, own.resume).start()
+
+    def tell() -> None:
+        own_broker.client.client_pause(3 * TTL)
+
+    own_broker.add_middleware(Stalls(550, stop if how == "stopped" else tell))
+    distcron = burst(own_broker)
+    for _ in range(3):
+        start_beat(distcron, TTL)
+    await_burst(distcron)
+    assert_each_once(distcron)
+
+
+def test_a_leader_that_is_frozen_in_the_middle_of_a_burst_and_wakes_after_its_successors_doubles_nothing(
+    redis_broker: RedisBroker, start_beat: Start
+) -> None:
+    """2, 3: what it had read, it enqueued, though somebody else had done so meanwhile."""
+    beats: list[Running] = []
+    frozen: list[Running] = []
+
+    def freeze() -> None:
+        # All of it stands still, as after a SIGSTOP: also the thread that keeps the lease.
+        frozen.extend(one for one in beats if one.beat.lease.trusted)
+        frozen[0].beat._keeper.stop()
+        await_burst(distcron)
+
+    redis_broker.add_middleware(Stalls(550, freeze))
+    distcron = burst(redis_broker)
+    beats += [start_beat(distcron, TTL) for _ in range(2)]
+    await_burst(distcron)
+    (successor,) = (one for one in beats if one not in frozen)
+    wait_until(lambda: frozen[0].beat._standing_by_for == successor.beat.holder, "the frozen one to stand by")
+    assert len(terms(distcron)) == 2
+    assert_each_once(distcron)
 
 
 @pytest.fixture
@@ -348,6 +392,22 @@ def test_the_run_of_a_worker_that_was_killed_is_done_again_and_then_frees_its_sc
     assert site.ran == ["job"]
     assert site.outstanding("job") == ""
     killed.close()
+
+
+def test_workers_without_our_middleware_hold_no_schedule_up_for_ever(
+    site: Site, server: Server, start_beat: Start
+) -> None:
+    schedule = every(1, name="job", overlap="skip")
+    dramatiq.actor(lambda: None, actor_name="job", broker=site.broker, periodic=schedule)
+    plain: Any = RedisBroker(url=server.url, namespace=site.broker.namespace)
+    ran: list[str] = []
+    dramatiq.actor(lambda: ran.append("job"), actor_name="job", broker=plain)
+    start_beat(site.distcron)
+    worker = dramatiq.Worker(plain, worker_timeout=50, worker_threads=1)
+    worker.start()
+    wait_until(lambda: len(ran) >= 2, "the run after the one whose end nobody recorded")
+    worker.stop()
+    plain.client.close()
 
 
 def test_when_the_workers_come_back_only_what_is_not_too_old_runs_and_the_others_are_counted_and_not_dead(
