@@ -82,7 +82,7 @@ def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
 
 def _next(args: argparse.Namespace) -> int:
     distcron = open_state(args)
-    coming = [one for one in distcron.schedules.list() if one.next_fire_time is not None]
+    coming = [one for one in distcron.schedules.list() if one.state == "active" and one.next_fire_time is not None]
     coming = sorted(coming, key=lambda one: (one.next_fire_time, one.name))[: args.limit]
     if args.json:
         print_json(

@@ -117,7 +117,8 @@ def test_a_beat_that_is_told_to_stop_ends_with_zero_and_leaves_nothing_behind(be
         for key in beats.broker.client.scan_iter(f"{beats.broker.namespace}:*")
     } - {""}
     assert keys == {
-        "due", "last", "revision", "schedules", "schedules.revisions", "term", "term.since", "ticks", "wake"
+        "due", "last", "last.enqueued", "owner", "revision", "runs", "schedules", "schedules.revisions", "term",
+        "term.since", "ticks", "wake",
     }  # fmt: skip
     beats.assert_each_tick_once()
 

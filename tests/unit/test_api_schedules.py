@@ -479,6 +479,27 @@ def test_a_trigger_of_what_cannot_be_read_is_refused_with_the_reason(world: Worl
         schedules.trigger("bad")
 
 
+def test_a_trigger_of_a_schedule_that_changes_each_time_ends_with_what_to_do(
+    world: World, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.store, "fire", lambda guard, fires: ["stale" for _ in fires])
+    with pytest.raises(StoreUnavailable, match=r"'nightly' was not triggered: it changed each time .* Try again"):
+        schedules.trigger("nightly")
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "trigger"])
+def test_what_cannot_be_used_here_is_refused_by_its_name(world: World, schedules: Schedules, verb: str) -> None:
+    world.store._state.schedules["bad"] = "{rubbish"
+    with pytest.raises(ScheduleError, match=r"Schedule 'bad' cannot be used here\. It cannot be read"):
+        getattr(schedules, verb)("bad")
+
+
+def test_what_only_a_newer_version_can_use_is_not_removed(world: World, schedules: Schedules) -> None:
+    world.store._state.schedules["new"] = '{"revision":1,"format":99}'
+    with pytest.raises(ScheduleError, match=r"Schedule 'new' cannot be used here\. It has form 99"):
+        schedules.remove("new")
+
+
 def test_hooks_run_for_a_trigger_as_for_any_message(world: World, schedules: Schedules) -> None:
     seen: list[str] = []
 

@@ -15,7 +15,7 @@ from dramatiq_distcron import install
 from dramatiq_distcron.publishing import tick_id
 from dramatiq_distcron.server import Server
 from dramatiq_distcron.version import VERSION
-from tests.integration.cli.apps import HOURLY, SECRET, TWO, App, assert_iso, set_due
+from tests.integration.cli.apps import HOURLY, NIGHTLY, SECRET, TWO, App, assert_iso, set_due
 from tests.integration.conftest import Running
 from tests.support import wait_until
 
@@ -116,8 +116,13 @@ def test_next_shows_no_more_than_asked_for_and_the_earliest(shop: App, client: A
     assert [one["schedule"] for one in shop.state("next", "--json", "-n", "1").json["next"]] == ["report:7"]
 
 
-def test_next_leaves_out_what_does_not_fire_by_itself(shop: App) -> None:
-    shop.beat(shop.on_redis(HOURLY))
+def test_next_leaves_out_what_does_not_fire_by_itself(shop: App, client: Any) -> None:
+    off = NIGHTLY.replace("tz=", "enabled=False, tz=")
+    shop.beat(shop.on_redis(HOURLY + off))
+    client.hset(f"{shop.namespace}:distcron:default:schedules", "bad", "{rubbish")
+    set_due(shop, client, "bad", 1000)
+    states = {one["name"]: one["state"] for one in shop.state("list", "--json").json["schedules"]}
+    assert states == {"bad": "disabled", "hourly": "active", "nightly": "disabled", "report:7": "retired"}
     assert [one["schedule"] for one in shop.state("next", "--json").json["next"]] == ["hourly"]
 
 
