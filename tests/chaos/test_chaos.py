@@ -54,6 +54,6 @@ BUGS = [
 @pytest.mark.parametrize(("bug", "fault", "kind"), BUGS)
 def test_a_planted_bug_is_found(server_binary: Path | None, bug: str, fault: str, kind: str) -> None:
     settings = Settings(
-        seconds=20, seed=5, schedules=100, faults=(fault,), pace=2.0, patience=15, binary=server_binary, planted=bug
+        seconds=20, seed=5, schedules=200, faults=(fault,), pace=2.0, patience=15, binary=server_binary, planted=bug
     )
     assert kind in {violation.kind for violation in chaos(settings).violations}
