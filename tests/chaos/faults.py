@@ -46,11 +46,11 @@ def plan(seed: int, seconds: float, pace: float, lease: float, kinds: Sequence[s
 
 
 class Injector:
-    """Does what the plan says, and undoes it in time. ``digests`` are those of the scripts in Redis, by name."""
+    """Does what the plan says, and undoes it in time. ``marks`` tell the requests that send a script, by its name."""
 
-    def __init__(self, cluster: Cluster, faults: Sequence[Fault], digests: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Cluster, faults: Sequence[Fault], marks: Mapping[str, str]) -> None:
         self.cluster = cluster
-        self.digests = digests
+        self.marks = marks
         self.done: Counter[str] = Counter()
         self._order = count()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -211,7 +211,7 @@ def _at(
             if post.child is child:
                 undo(post)
 
-        post.proxy.set_trap(injector.digests[script].encode(), struck)
+        post.proxy.set_trap(injector.marks[script].encode(), struck)
         injector.later(_LURK + fault.length, over)
         # It is counted when it is done, which may never be.
         return False

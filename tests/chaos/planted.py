@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dramatiq_distcron.store.base import Answers, Fire, Guard
 from dramatiq_distcron.store.redis import RedisStore, scripts
 
-__all__ = ["BUGS", "plant", "planted_script"]
+__all__ = ["BUGS", "mark_of_the_commit", "plant", "planted_script"]
 
 
 def _holds_lease(store: RedisStore, guard: Guard) -> bool:
@@ -76,6 +77,8 @@ _IN_LUA: dict[str, dict[str, str]] = {
     },
 }
 BUGS = [*_IN_PYTHON, *_IN_LUA]
+#: What is sent between two of the steps that should be one.
+_IN_THE_MIDDLE = {"lease-then-send": "RPUSH", "claim-then-send": "XADD"}
 
 
 def plant(bug: str) -> None:
@@ -93,6 +96,11 @@ def _plant_in_lua(bug: str) -> None:
         return planted_script(bug, join(name, *more)) if name == "fire" else join(name, *more)
 
     scripts._join = planted  # type: ignore[assignment]
+
+
+def mark_of_the_commit(bug: str, text: str) -> str:
+    """What a request has in it by which a process with this bug commits; ``text`` is the script of a healthy one."""
+    return _IN_THE_MIDDLE.get(bug) or hashlib.sha1(planted_script(bug, text).encode()).hexdigest()
 
 
 def planted_script(bug: str, text: str) -> str:

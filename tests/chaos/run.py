@@ -100,7 +100,7 @@ class _Run:
     def _let_it_go_wrong(self) -> Injector:
         s = self._settings
         faults = plan(s.seed, s.seconds, s.pace, s.lease, s.faults)
-        injector = Injector(self._cluster, faults, self._editor.digests(s.planted))
+        injector = Injector(self._cluster, faults, self._editor.marks(s.planted))
         end = time.monotonic() + s.seconds
         while time.monotonic() < end:
             injector.turn()
