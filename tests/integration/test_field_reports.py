@@ -150,7 +150,7 @@ def test_a_leader_that_is_frozen_in_the_middle_of_a_burst_and_wakes_after_its_su
     await_burst(distcron)
     (successor,) = (one for one in beats if one not in frozen)
     wait_until(lambda: frozen[0].beat._standing_by_for == successor.beat.holder, "the frozen one to stand by")
-    assert len(terms(distcron)) == 2
+    assert len(terms(distcron)) >= 2
     assert_each_once(distcron)
 
 
