@@ -148,9 +148,9 @@ def test_a_leader_that_is_frozen_in_the_middle_of_a_burst_and_wakes_after_its_su
     distcron = burst(redis_broker)
     beats += [start_beat(distcron, TTL) for _ in range(2)]
     await_burst(distcron)
-    (successor,) = (one for one in beats if one not in frozen)
-    wait_until(lambda: frozen[0].beat._standing_by_for == successor.beat.holder, "the frozen one to stand by")
-    assert len(terms(distcron)) == 2
+    beat = frozen[0].beat
+    wait_until(lambda: beat._standing_by_for or beat.lease.term > min(terms(distcron)), "the frozen one to go on")
+    assert len(terms(distcron)) >= 2
     assert_each_once(distcron)
 
 
