@@ -16,7 +16,7 @@ from .scenario import Scenario
 from .scenarios import BACKLOG, BURST, CLOCK, LEASE
 from .stepped import SteppedStore
 from .stepping import Request, ask, current_thread
-from .working import BUFFER, OUTBOX, TICKET
+from .working import BUFFER, CLAIM, OUTBOX, TICKET
 
 __all__ = ["PLANTED", "NoLease", "Planted"]
 
@@ -236,5 +236,5 @@ PLANTED = [
         patches={"dramatiq_distcron.outbox.OutboxPublisher._publish": _note_then_publish},
     ),
     Planted("each copy gets a ticket", TICKET, "was run twice", 0, 1, _TicketForAll),
-    Planted("a ticket whose answer was lost is nobody's", TICKET, "does not come to an end", 1, 0, _NoDoubts),
+    Planted("a ticket whose answer was lost is nobody's", CLAIM, "does not come to an end", 1, 0, _NoDoubts),
 ]
