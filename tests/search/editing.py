@@ -13,7 +13,7 @@ from .scenario import Scenario, app, job, passing, stored_by_api
 from .scenarios import fresh_beat
 from .world import World
 
-__all__ = ["ARGUMENTS", "EDITS", "TIMES", "TRIGGER"]
+__all__ = ["ARGUMENTS", "EDITS", "TIMES", "TRIGGER", "pause", "put", "remove", "resume", "trigger"]
 
 Program = Callable[[DistCron], None]
 
@@ -41,6 +41,22 @@ def put(schedule: Schedule) -> Program:
     return lambda distcron: distcron.schedules.put(schedule, "work")
 
 
+def pause(name: str) -> Program:
+    return lambda distcron: distcron.schedules.pause(name)
+
+
+def resume(name: str) -> Program:
+    return lambda distcron: distcron.schedules.resume(name)
+
+
+def remove(name: str) -> Program:
+    return lambda distcron: distcron.schedules.remove(name)
+
+
+def trigger(name: str) -> Program:
+    return lambda distcron: distcron.schedules.trigger(name) and None
+
+
 def _pause_and_resume(distcron: DistCron) -> None:
     distcron.schedules.pause("job")
     distcron.schedules.resume("job")
@@ -51,13 +67,9 @@ def _remove_and_add(distcron: DistCron) -> None:
     distcron.schedules.put(job(args=("new",)), "work")
 
 
-def _trigger(distcron: DistCron) -> None:
-    distcron.schedules.trigger("job")
-
-
 ARGUMENTS = _scenario("an edit of arguments", put(job(args=("new",))))
 TIMES = _scenario("an edit of times", put(job(5, args=("new",))))
-TRIGGER = _scenario("a manual trigger, where runs must not overlap", _trigger, overlap="skip")
+TRIGGER = _scenario("a manual trigger, where runs must not overlap", trigger("job"), overlap="skip")
 EDITS = [
     ARGUMENTS,
     TIMES,

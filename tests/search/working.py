@@ -11,11 +11,11 @@ from .hosts import QUEUE, App, BeatHost, WorkerHost, actor
 from .scenario import NO_EDITS, Scenario, job, passing, stored
 from .world import Event, Rules, World
 
-__all__ = ["BUFFER", "CLAIM", "OUTBOX", "OVERLAP", "RETRY", "TICKET"]
+__all__ = ["BUFFER", "CLAIM", "OUTBOX", "OVERLAP", "RETRY", "TICKET", "working_app"]
 
 
 @cache
-def _app(name: str, code: Callable[[], list[Schedule]], by_outbox: bool = False) -> App:
+def working_app(name: str, code: Callable[[], list[Schedule]], by_outbox: bool = False) -> App:
     """The actor is tried again twice."""
 
     def declare(broker: object) -> None:
@@ -31,17 +31,17 @@ def _at_work(
         stored(world, code, by_outbox)
         world.pass_time(10_000)
         for name in beats:
-            BeatHost(world, _app(name, code, by_outbox)).begin(keeping=False)
+            BeatHost(world, working_app(name, code, by_outbox)).begin(keeping=False)
         for name in workers:
-            WorkerHost(world, _app(name, code, by_outbox)).begin(delaying=delaying, telling=by_outbox)
+            WorkerHost(world, working_app(name, code, by_outbox)).begin(delaying=delaying, telling=by_outbox)
 
     return begin
 
 
 def _relief(code: Callable[[], list[Schedule]], by_outbox: bool = False) -> Callable[[World], None]:
     def relieve(world: World) -> None:
-        BeatHost(world, _app("fresh", code, by_outbox)).begin()
-        WorkerHost(world, _app("z", code, by_outbox)).begin(delaying=True, telling=by_outbox)
+        BeatHost(world, working_app("fresh", code, by_outbox)).begin()
+        WorkerHost(world, working_app("z", code, by_outbox)).begin(delaying=True, telling=by_outbox)
 
     return relieve
 
