@@ -18,7 +18,7 @@ from .stepped import SteppedStore
 from .stepping import Request, ask, current_thread
 from .working import BUFFER, CLAIM, OUTBOX, TICKET
 
-__all__ = ["PLANTED", "NoLease", "Planted"]
+__all__ = ["PLANTED", "LeaseOnly", "NoLease", "Planted", "TicketForAll"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _ScoreOnly(MemoryStore):
         return super()._fire_one(guard, fire._replace(revision=self._state.revisions.get(fire.name, "")))
 
 
-class _LeaseOnly(_ScoreOnly):
+class LeaseOnly(_ScoreOnly):
     def _fire_one(self, guard: Guard, fire: Fire) -> str:
         return super()._fire_one(guard, fire._replace(score=self._state.due.get(fire.name)))
 
@@ -147,7 +147,7 @@ class _NoDoubts(MemoryStore):
         return super().claim_run(message_id, worker, attempt, claim)
 
 
-class _TicketForAll(MemoryStore):
+class TicketForAll(MemoryStore):
     def claim_run(
         self, message_id: str, worker: str, attempt: int, claim: str = "", doubtful: Sequence[str] = ()
     ) -> Started | Refused:
@@ -182,7 +182,7 @@ PLANTED = [
     Planted(
         "the commit compares the cursor and not the revision", ARGUMENTS, "as it was before an edit", 0, 1, _ScoreOnly
     ),
-    Planted("the commit asks for the lease and compares nothing", BURST, "has two messages", 1, 0, _LeaseOnly),
+    Planted("the commit asks for the lease and compares nothing", BURST, "has two messages", 1, 0, LeaseOnly),
     Planted(
         "the history is written after the message, in a step of its own",
         BACKLOG,
@@ -235,6 +235,6 @@ PLANTED = [
         0,
         patches={"dramatiq_distcron.outbox.OutboxPublisher._publish": _note_then_publish},
     ),
-    Planted("each copy gets a ticket", TICKET, "was run twice", 0, 1, _TicketForAll),
+    Planted("each copy gets a ticket", TICKET, "was run twice", 0, 1, TicketForAll),
     Planted("a ticket whose answer was lost is nobody's", CLAIM, "does not come to an end", 1, 0, _NoDoubts),
 ]

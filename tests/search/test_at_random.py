@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from dramatiq_distcron.schedules import Schedule
+from dramatiq_distcron.store.memory import MemoryStore
 
 from .calm import bring_to_an_end
 from .editing import pause, put, remove, resume, trigger
 from .hosts import QUEUE, BeatHost, WebHost, WorkerHost
+from .laws import Broken
+from .planted import LeaseOnly, TicketForAll
 from .scenario import job, stored
 from .working import working_app
 from .world import Rules, World
 
 #: How many runs, of each machine.
-RUNS = int(os.environ.get("DISTCRON_SEARCH_RUNS", "20"))
-STEPS = 80
+RUNS = int(os.environ.get("DISTCRON_SEARCH_RUNS", "40"))
+STEPS = 100
 
 EDITS = [
     put(job(name="api", args=("new",), until=60)),
@@ -43,13 +48,14 @@ class Random(RuleBasedStateMachine):
     """Anything happens, in any order."""
 
     by_outbox = False
+    store: Callable[..., MemoryStore] = MemoryStore
 
     def __init__(self) -> None:
         super().__init__()
         rules = Rules(
             has_workers=True, by_outbox=self.by_outbox, once=self.by_outbox, skewed=True, overlaps=True, failing=1
         )
-        self.world = World(rules, faults=1_000_000, switches=None)
+        self.world = World(rules, type(self).store, faults=1_000_000, switches=None)
         stored(self.world, _code, self.by_outbox)
         self._begun = 0
         self._is_edited = self._stepped_back = False
@@ -101,7 +107,7 @@ class Random(RuleBasedStateMachine):
     def step_clock(self, seconds: int) -> None:
         self.world.step_clock(seconds * 1000)
 
-    @precondition(lambda self: not self._is_edited)
+    @precondition(lambda self: not self._is_edited and not self._stepped_back)
     @rule(seconds=st.sampled_from([1, 10]))
     def step_clock_back(self, seconds: int) -> None:
         self._stepped_back = True
@@ -130,6 +136,14 @@ class RandomByOutbox(Random):
     by_outbox = True
 
 
+class RandomLeaseOnly(Random):
+    store = LeaseOnly
+
+
+class RandomTicketForAll(RandomByOutbox):
+    store = TicketForAll
+
+
 def _run(machine: type[Random]) -> None:
     run_state_machine_as_test(
         machine,
@@ -139,7 +153,8 @@ def _run(machine: type[Random]) -> None:
             derandomize=True,
             deadline=None,
             database=None,
-            phases=[Phase.generate, Phase.shrink],
+            report_multiple_bugs=False,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -151,3 +166,9 @@ def test_no_law_is_broken_in_long_runs_at_random() -> None:
 
 def test_no_law_is_broken_in_long_runs_at_random_on_a_broker_that_delivers_twice() -> None:
     _run(RandomByOutbox)
+
+
+@pytest.mark.parametrize("machine", [RandomLeaseOnly, RandomTicketForAll])
+def test_a_planted_bug_is_found_at_random_as_well(machine: type[Random]) -> None:
+    with pytest.raises(Broken):
+        _run(machine)
