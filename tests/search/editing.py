@@ -13,7 +13,7 @@ from .scenario import Scenario, app, job, passing, stored_by_api
 from .scenarios import fresh_beat
 from .world import World
 
-__all__ = ["ARGUMENTS", "EDITS", "TIMES", "TRIGGER", "pause", "put", "remove", "resume", "trigger"]
+__all__ = ["ARGUMENTS", "EDITS", "PAUSE", "TIMES", "TRIGGER", "pause", "put", "remove", "resume", "trigger"]
 
 Program = Callable[[DistCron], None]
 
@@ -70,11 +70,12 @@ def _remove_and_add(distcron: DistCron) -> None:
 ARGUMENTS = _scenario("an edit of arguments", put(job(args=("new",))))
 TIMES = _scenario("an edit of times", put(job(5, args=("new",))))
 TRIGGER = _scenario("a manual trigger, where runs must not overlap", trigger("job"), overlap="skip")
+PAUSE = _scenario("a pause and its end", _pause_and_resume)
 EDITS = [
     ARGUMENTS,
     TIMES,
     TRIGGER,
-    _scenario("a pause and its end", _pause_and_resume),
+    PAUSE,
     _scenario("a removal and a new one of its name", _remove_and_add),
     _scenario("two edits at once", put(job(args=("new",))), put(job(5, args=("newer",))), bounds=((0, 1),)),
 ]
