@@ -179,7 +179,7 @@ def test_a_tick_that_no_worker_took_up_in_time_is_dropped_unrun(
     (tick,) = wait_until(lambda: job.history("enqueued"), "the tick")
     wait_until(lambda: distcron.open_backend().store.now() > tick.decided_at + 1000, "it expires")
     work()
-    run = wait_until(lambda: (run := job.history()[0].run).finished_at and run, "the end of the run")
+    run = wait_until(lambda: (run := job.history("enqueued")[0].run) and run.finished_at and run, "the end of the run")
     assert run.state == "dropped"
     assert run.error.startswith("expired ")
     assert job.ticks == []

@@ -10,7 +10,7 @@ from .world import World
 __all__ = ["bring_to_an_end"]
 
 #: How many steps that may take; it takes a tenth of that.
-_PATIENCE = 2000
+_PATIENCE = 5000
 #: The longest that is slept at once, in ms.
 _NAP = 5000
 #: Times are multiples of this, which is exact as a fraction of a second.

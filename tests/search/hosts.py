@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from queue import PriorityQueue, Queue
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ from dramatiq_distcron.publishing import RedisPublisher
 from dramatiq_distcron.tick import current_tick
 
 from .stepped import SteppedScript, SteppedStore
-from .stepping import Host, Request, StepEvent, StepLock, ask, current_thread
+from .stepping import Host, Request, StepEvent, StepLocal, StepLock, ask, current_thread
 
 __all__ = ["QUEUE", "App", "BeatHost", "Failure", "WebHost", "WorkerHost", "actor"]
 
@@ -66,7 +65,7 @@ class App:
         store: Any = SteppedStore(presence_matters=self.by_outbox, **self.stops)
         publisher: Any = OutboxPublisher(self.broker, store, clock) if self.by_outbox else self._redis_publisher()
         self.distcron._backend = Backend(store, publisher, "dramatiq", by_outbox=self.by_outbox)
-        self.distcron.settle._enqueued = threading.local()
+        self.distcron.settle._enqueued = cast(Any, StepLocal())
         self.distcron.presence._started_at = None
 
     def _redis_publisher(self) -> RedisPublisher:
@@ -110,7 +109,7 @@ class BeatHost(Host):
         beat = self.beat = Beat(app.distcron, clock=self)
         beat.holder = beat.lease.holder = self.name
         beat.lease._mutex = cast(Any, StepLock("the lease's lock"))
-        beat._wake = cast(Any, StepEvent(self, "asleep", self._known))
+        beat._wake = cast(Any, StepEvent(self, "asleep", lambda: ()))
         # The search wakes it when the store would.
         beat._watcher = cast(Any, SimpleNamespace(start=lambda: None, is_alive=lambda: False))
         self._keeper = keeper = beat._keeper
@@ -137,8 +136,8 @@ class BeatHost(Host):
     def woken(self) -> None:
         self.beat._wake.set()
 
-    def _known(self) -> Any:
-        """All that a beat knows between two turns and that its next ones can depend on."""
+    def known(self) -> Any:
+        """All that a beat knows and that its next turns can depend on."""
         beat, lease, scheduler = self.beat, self.beat.lease, self.beat.scheduler
         now = self.monotonic()
         return (

@@ -11,14 +11,14 @@ from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.store.base import Edit, Ending, Fire, Guard, Refused, Started
 from dramatiq_distcron.store.memory import MemoryStore
 
-from .editing import ARGUMENTS, TIMES, TRIGGER
+from .editing import ARGUMENTS, PAUSE, TIMES, TRIGGER
 from .scenario import Scenario
 from .scenarios import BACKLOG, BURST, CLOCK, LEASE
 from .stepped import SteppedStore
 from .stepping import Request, ask, current_thread
-from .working import BUFFER, OUTBOX, TICKET
+from .working import BUFFER, CLAIM, OUTBOX, TICKET
 
-__all__ = ["PLANTED", "NoLease", "Planted"]
+__all__ = ["PLANTED", "LeaseOnly", "NoLease", "Planted", "TicketForAll"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _ScoreOnly(MemoryStore):
         return super()._fire_one(guard, fire._replace(revision=self._state.revisions.get(fire.name, "")))
 
 
-class _LeaseOnly(_ScoreOnly):
+class LeaseOnly(_ScoreOnly):
     def _fire_one(self, guard: Guard, fire: Fire) -> str:
         return super()._fire_one(guard, fire._replace(score=self._state.due.get(fire.name)))
 
@@ -140,6 +140,30 @@ class _EndWithoutAck(MemoryStore):
         return super().settle(replace(ending, call=())) if answer == "lost" else answer
 
 
+class _EndAgain(MemoryStore):
+    """Records the end of a run whenever it is told to."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._ended: dict[str, Any] = {}
+
+    def settle(self, ending: Ending) -> str:
+        run = self._state.runs.get(ending.message_id) or self._ended.get(ending.message_id)
+        answer = super().settle(ending)
+        if answer == "lost" and ending.message_id in self._ended:
+            self._state.runs[ending.message_id] = run
+            self._end_run(ending.message_id, run, ending.state, ending.error)
+        if answer == "settled" and not ending.goes_on:
+            self._ended[ending.message_id] = run
+        return answer
+
+
+class _NoRecordByHand(MemoryStore):
+    def _remember(self, guard: Guard, name: str, record: Any, **options: Any) -> None:
+        if not options.get("by_hand"):
+            super()._remember(guard, name, record, **options)
+
+
 class _NoDoubts(MemoryStore):
     def claim_run(
         self, message_id: str, worker: str, attempt: int, claim: str = "", doubtful: Sequence[str] = ()
@@ -147,7 +171,7 @@ class _NoDoubts(MemoryStore):
         return super().claim_run(message_id, worker, attempt, claim)
 
 
-class _TicketForAll(MemoryStore):
+class TicketForAll(MemoryStore):
     def claim_run(
         self, message_id: str, worker: str, attempt: int, claim: str = "", doubtful: Sequence[str] = ()
     ) -> Started | Refused:
@@ -182,7 +206,7 @@ PLANTED = [
     Planted(
         "the commit compares the cursor and not the revision", ARGUMENTS, "as it was before an edit", 0, 1, _ScoreOnly
     ),
-    Planted("the commit asks for the lease and compares nothing", BURST, "has two messages", 1, 0, _LeaseOnly),
+    Planted("the commit asks for the lease and compares nothing", BURST, "has two messages", 1, 0, LeaseOnly),
     Planted(
         "the history is written after the message, in a step of its own",
         BACKLOG,
@@ -209,6 +233,9 @@ PLANTED = [
         patches={"tests.search.stepped.SteppedStore.settle": _ack_then_end},
     ),
     Planted("a run is ended by a worker that lost its message", BUFFER, "overlap", 1, 0, _EndWithoutAck),
+    Planted("a run is ended again when its end is told again", BUFFER, "ended 2 times", 1, 0, _EndAgain),
+    Planted("a paused schedule is fired on the cursor alone", PAUSE, "gone or at rest", 0, 2, _ScoreOnly),
+    Planted("a manual trigger leaves no record", TRIGGER, "the history has", 0, 0, _NoRecordByHand),
     Planted("the commit does not compare the run", TRIGGER, "overlap", 0, 1, _AnyRun),
     Planted("an edit does not compare the cursor", TIMES, "outcomes", 0, 1, _EditAnyCursor),
     Planted(
@@ -235,6 +262,6 @@ PLANTED = [
         0,
         patches={"dramatiq_distcron.outbox.OutboxPublisher._publish": _note_then_publish},
     ),
-    Planted("each copy gets a ticket", TICKET, "was run twice", 0, 1, _TicketForAll),
-    Planted("a ticket whose answer was lost is nobody's", TICKET, "does not come to an end", 1, 0, _NoDoubts),
+    Planted("each copy gets a ticket", TICKET, "was run twice", 0, 1, TicketForAll),
+    Planted("a ticket whose answer was lost is nobody's", CLAIM, "does not come to an end", 1, 0, _NoDoubts),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,9 +33,10 @@ class Scenario:
       relieve: starts those who have to bring it to an end.
       rules: how the world is.
       events: what happens by itself, in this order, each at any moment.
-      faults: how many kills and lost replies there may be in one run.
       struck: the hosts, one letter each, that faults happen to; all if there is none.
-      switches: how often a thread that could go on is left for another one; ``None``: at every point.
+      bounds: what is searched: pairs of faults and preemptions.
+      faults: how many kills and lost replies there may be in one run.
+      switches: how often a thread that could go on is left for another one.
       patches: what is other in the product's code than it is, by its full name.
       store: makes the store.
     """
@@ -44,9 +46,10 @@ class Scenario:
     relieve: Callable[[World], None]
     rules: Rules = field(default_factory=Rules)
     events: Sequence[Event] = ()
-    faults: int = 1
     struck: str = ""
-    switches: int | None = None
+    bounds: Sequence[tuple[int, int]] = ((1, 0),)
+    faults: int = 1
+    switches: int = 0
     patches: Mapping[str, Any] = field(default_factory=dict)
     store: Callable[..., MemoryStore] = MemoryStore
 
@@ -73,16 +76,25 @@ class Scenario:
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
+        # Worlds are thrown away by the thousand: the collector would look at all states again and again.
+        gc.disable()
         with ExitStack() as stack:
+            stack.callback(gc.enable)
             for target, stand_in in self.patches.items():
                 stack.enter_context(mock.patch(target, stand_in))
             yield
 
     @property
     def bound(self) -> str:
-        switches = "any number of" if self.switches is None else f"{self.switches}"
-        where = f" of {', '.join(self.struck)}" if self.struck else ""
-        return f"{self.faults} faults{where}, {switches} preemptions"
+        where = f" of {', '.join(self.struck)}" if self.struck and self.faults else ""
+        return f"{_count(self.faults, 'fault')}{where}, {_count(self.switches, 'preemption')}"
+
+    def within(self, faults: int, switches: int) -> Scenario:
+        return replace(self, faults=faults, switches=switches)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
 
 
 def passing(seconds: float) -> Event:

@@ -10,7 +10,7 @@ import pytest
 from .explorer import Found
 from .planted import PLANTED, NoLease, Planted
 from .scenario import Scenario
-from .scenarios import BACKLOG, BURST
+from .scenarios import BURST
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name.replace(" ", "-"))
@@ -25,7 +25,7 @@ def test_a_planted_bug_is_found(planted: Planted, tell: Any) -> None:
     assert planted.law in example.law
 
 
-@pytest.mark.parametrize("scenario", [BACKLOG, BURST], ids=lambda scenario: scenario.name.replace(" ", "-"))
+@pytest.mark.parametrize("scenario", [BURST], ids=lambda scenario: scenario.name.replace(" ", "-"))
 def test_a_commit_that_does_not_ask_for_the_lease_still_sends_one_message_a_tick(scenario: Scenario) -> None:
     report = replace(scenario, name=f"{scenario.name}, no lease", store=NoLease).explore()
 

@@ -75,7 +75,7 @@ class World:
         *,
         faults: int = 0,
         struck: str = "",
-        switches: int | None = None,
+        switches: int | None = 0,
     ) -> None:
         self.rules = rules
         self.elapsed = 0
@@ -243,14 +243,14 @@ class World:
     def key(self) -> int:
         """Equal for states from which the same things can happen."""
         threads = [
-            (one.seen, one.can_go, one.request is not None and one.request.landed)
+            (one.known(), one.can_go, one.request is not None and one.request.landed)
             for one in self.threads.values()
             if not one.host.dead
         ]
         flags = [event.is_set() for host in self.hosts.values() if not host.dead for event in host.events]
         switches = (self.last, self.switches_left) if self.switches_left is not None else None
         ours = (self.elapsed, self.skew, self.latest, len(self.events), self.faults_left, switches)
-        text = repr((ours, threads, flags, [host.dead for host in self.hosts.values()], self.refused))
+        text = repr((ours, threads, flags, [host.dead or host.known() for host in self.hosts.values()], self.refused))
         text += repr(
             (contents(self.store, presence=self.rules.by_outbox), self.post.key(), sorted(self.runs), self.laws.key())
         )
