@@ -60,14 +60,12 @@ class RunVerbs(Verbs):
                     return "lost"
             if run is None:
                 return "acked"
-            if ending.goes_on and ending.attempt < int(run.get("attempt", 0)):
-                # Told late: the message failed, and was followed by another, meanwhile.
-                return "settled"
-            if ending.goes_on:
-                run.update(place=ending.place, rid=ending.redis_id, attempt=str(ending.attempt), claim="")
-                run["state"] = ending.state or run["state"]
-            else:
+            if not ending.goes_on:
                 self._end_run(ending.message_id, run, ending.state, ending.error)
+            elif _step(str(ending.attempt), not ending.state) >= _step(run.get("attempt"), bool(run.get("moved"))):
+                moved = "" if ending.state else "1"
+                run.update(place=ending.place, rid=ending.redis_id, attempt=str(ending.attempt), claim="", moved=moved)
+                run["state"] = ending.state or run["state"]
             return "settled"
 
     def outbox(self, limit: int, skip: Container[str] = ()) -> list[tuple[str, bytes]]:
@@ -134,3 +132,8 @@ class RunVerbs(Verbs):
         """The message of the run that holds the schedule up; ``""``: there is none."""
         with self._woken:
             return self._state.outstanding.get(name, "")
+
+
+def _step(attempt: str | None, moved: bool) -> tuple[int, bool]:
+    """Of an attempt first its retry is made, then that leaves the delay queue. What is told late changes nothing."""
+    return int(attempt or 0), moved
