@@ -30,7 +30,8 @@ def essence(data: bytes) -> Any:
     message = decoded(data)
     options = message.options
     copied = options["redis_message_id"].endswith("+")
-    return message.message_id, message.args, options.get("retries"), options.get("eta"), copied
+    doubtful = tuple(options["distcron"].get("doubtful", ()))
+    return message.message_id, message.args, options.get("retries"), options.get("eta"), copied, doubtful
 
 
 class Post:

@@ -79,7 +79,13 @@ def _backlog(world: World) -> None:
     begin_beats(world, _policies)
 
 
-BACKLOG = Scenario("two beats and a backlog", _backlog, fresh_beat(_policies), events=(passing(3),), switches=1)
+BACKLOG = Scenario(
+    "two beats and a backlog",
+    _backlog,
+    fresh_beat(_policies),
+    events=(passing(3),),
+    bounds=((1, 0), (0, 3)),
+)
 
 
 def _burst_code() -> list[Schedule]:
