@@ -339,7 +339,7 @@ def test_a_server_that_is_away_is_told_of_once_and_waited_for(
         wait_until(lambda: len(per_tick(distcron)) >= before + 2, "ticks after the trouble", seconds=15)
         assert_gapless(distcron, per_tick(distcron))
         assert running.error is None
-        assert "is back after" in caplog.text
+        wait_until(lambda: "is back after" in caplog.text, "the end of the trouble to be told")
         running.stop()
         broker.client.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any
 import dramatiq
 import pytest
 from dramatiq.brokers.redis import RedisBroker
+from dramatiq.middleware import Middleware
 
 from dramatiq_distcron import DistCron, every, install
 from dramatiq_distcron import beat as beat_module
@@ -41,12 +43,42 @@ def newer(server: Server, namespace: str) -> Iterator[DistCron]:
     broker.client.connection_pool.disconnect()
 
 
+class Pausable(Middleware):
+    """Holds a pass between its decision and its commit, once each time it is asked to."""
+
+    def __init__(self) -> None:
+        self.asked, self.holding, self.released = threading.Event(), threading.Event(), threading.Event()
+
+    def before_enqueue(self, broker: Any, message: Any, delay: Any) -> None:
+        if self.asked.is_set():
+            self.asked.clear()
+            self.holding.set()
+            self.released.wait(30)
+
+    def hold_next(self) -> None:
+        self.holding.clear()
+        self.released.clear()
+        self.asked.set()
+        assert self.holding.wait(30)
+
+    def release(self) -> None:
+        self.released.set()
+
+
+@pytest.fixture
+def passes() -> Iterator[Pausable]:
+    passes = Pausable()
+    yield passes
+    passes.release()
+
+
 @pytest.fixture
 def schedules(
-    redis_broker: RedisBroker, editor: DistCron, start_beat: Start, monkeypatch: pytest.MonkeyPatch
+    redis_broker: RedisBroker, editor: DistCron, passes: Pausable, start_beat: Start, monkeypatch: pytest.MonkeyPatch
 ) -> Schedules:
     """Those of a beat that sleeps for ten minutes if nobody wakes it; edited from elsewhere."""
     monkeypatch.setattr(beat_module, "_LONGEST_WAIT", 600)
+    redis_broker.add_middleware(passes)
     distcron = install(redis_broker)
     dramatiq.actor(lambda *args: None, broker=redis_broker, actor_name="job", periodic=every(days=300, name="rare"))
     running = start_beat(distcron)
@@ -111,24 +143,31 @@ def test_a_trigger_is_on_the_queue_when_it_returns_and_the_fire_times_stay(
     assert schedules.get("rare").next_fire_time == before
 
 
-def test_after_an_edit_has_returned_nothing_of_before_is_fired(schedules: Schedules, redis_broker: RedisBroker) -> None:
-    """Celery-like schedulers go on with what they have read, for as long as their sync interval (field bug)."""
-    tenants = [f"tenant-{n}" for n in range(30)]
-    waiting: list[tuple[int, int]] = []
-    edition = 0
-    while len(queued(redis_broker)) < 150:
-        edition += 1
-        schedules.put_many([(every(1, name=name, args=(edition,), catch_up="all"), "job") for name in tenants])
-        waiting.append((redis_broker.client.llen(f"{redis_broker.namespace}:default"), edition))
+def test_after_an_edit_has_returned_nothing_of_before_is_fired(
+    schedules: Schedules, redis_broker: RedisBroker, passes: Pausable
+) -> None:
+    """Others go on with what they have read, for as long as their sync interval. Here it is edited in mid-pass."""
+    tenants = [f"tenant-{n}" for n in range(10)]
+    put_all(schedules, tenants, edition=1)
+    lengths = [0]
+    for edition in range(2, 6):
+        passes.hold_next()
+        put_all(schedules, tenants, edition)
+        lengths.append(len(queued(redis_broker)))
+        passes.release()
+        wait_until(lambda: len(queued(redis_broker)) > lengths[-1], "ticks after the edit")
     messages = queued(redis_broker)
-    for length, put in waiting:
+    for put, length in enumerate(lengths, 1):
         assert all(message.args[0] >= put for message in messages[length:])
-    assert len({message.args[0] for message in messages}) > 1
     ticks = Counter((m.options["distcron"]["schedule"], m.options["distcron"]["fire_time"]) for m in messages)
     assert set(ticks.values()) == {1}
     for name in tenants:
         times = sorted(time for tenant, time in ticks if tenant == name)
         assert times == list(range(times[0], times[-1] + 1, 1000))
+
+
+def put_all(schedules: Schedules, tenants: list[str], edition: int) -> None:
+    schedules.put_many([(every(1, name=name, args=(edition,), catch_up="all"), "job") for name in tenants])
 
 
 def test_a_schedule_whose_times_are_changed_fires_by_the_new_ones_from_then_on(
