@@ -8,6 +8,7 @@ from dramatiq import errors as dramatiq_errors
 from dramatiq.middleware import MiddlewareError
 
 __all__ = [
+    "BrokerConnectionError",
     "ConfigurationError",
     "ConflictError",
     "DistCronError",

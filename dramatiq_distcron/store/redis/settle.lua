@@ -15,6 +15,15 @@ local call = {unpack(ARGV, 2)}
 
 local LOST = 'not ours any more'
 
+-- Of an attempt first its retry is made, then that leaves the delay queue: without a state of its own.
+local moved = state == '' and '1' or ''
+
+-- Whether a later step of the message is recorded already. It was told by another worker, or on another connection.
+local function is_told_late(run)
+  local known, told = tonumber(run.attempt or 0), tonumber(attempt)
+  return told < known or (told == known and run.moved == '1' and moved == '')
+end
+
 local function settle()
   if text then
     local run = cjson.decode(text)
@@ -23,11 +32,12 @@ local function settle()
     end
     if verdict == 'over' then
       waited_for = end_run(keys, cap, message_id, run, state, err, now_ms())
-    else
+    elseif not is_told_late(run) then
       if state ~= '' then
         run.state = state
       end
       run.place, run.rid, run.attempt, run.claim = place, rid, attempt, ''
+      run.moved = moved
       put_field(keys.runs, message_id, cjson.encode(run))
     end
   end
