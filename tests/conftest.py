@@ -54,7 +54,7 @@ def namespace() -> str:
 def redis_broker(server: Server, namespace: str) -> Iterator[RedisBroker]:
     broker = RedisBroker(url=server.url, namespace=namespace)
     yield broker
-    # close() leaves a pool alone that it was given, and threads of workers leave connections in it.
+    broker.client.close()
     broker.client.connection_pool.disconnect()
 
 
@@ -71,3 +71,7 @@ def _tidy() -> Iterator[None]:
     dramatiq.broker.global_broker = None
     for distcron in installed():
         distcron.close()
+        # close() leaves a pool alone that it was given, and threads of workers leave connections in it.
+        pool = getattr(getattr(distcron.broker, "client", None), "connection_pool", None)
+        if pool is not None:
+            pool.disconnect()

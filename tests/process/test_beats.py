@@ -68,7 +68,7 @@ def beats(server: Server, namespace: str) -> Iterator[Beats]:
     for child in beats.children:
         if child.alive:
             child.end()
-    beats.broker.client.close()
+    beats.broker.client.connection_pool.disconnect()
 
 
 def test_no_tick_is_lost_or_doubled_when_the_leader_is_killed_again_and_again(beats: Beats) -> None:
