@@ -235,7 +235,9 @@ class Beat:
             if self._standing_by_for is None:
                 self.office.compare()
             self._standing_by_for = reply.holder
-            self.logger.info("Standing by: %s leads.", reply.holder)
+            self.logger.info(
+                "Standing by: %s leads, for %.1f s unless it renews.", reply.holder, reply.expires_in / 1000
+            )
         self._beat_heart("standby")
         return max(0.001, min(reply.expires_in / 1000 + 0.001, _LONGEST_WAIT))
 
@@ -324,6 +326,9 @@ class Beat:
                 # The loop meets the same trouble and tells of it.
                 self._left.wait(1)
             except Exception:
+                if self._left.is_set():
+                    # We are leaving, and our connections are closed under us.
+                    return
                 self.logger.exception("Waiting for a wake-up failed unexpectedly; it goes on.")
                 self._left.wait(1)
 

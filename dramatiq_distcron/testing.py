@@ -37,7 +37,7 @@ class SettableClock:
         self._ms = instant_ms(start, "The start of the clock")
 
     def now_ms(self) -> int:
-        """The time in UTC ms: what a :class:`MemoryStore` takes as its clock."""
+        """The time in UTC ms: what a :class:`~dramatiq_distcron.testing.MemoryStore` takes as its clock."""
         return self._ms
 
     def monotonic(self) -> float:

@@ -7,7 +7,6 @@ is a list of moves, each taking the cursor to a later one: over ticks that get n
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -40,6 +39,8 @@ ERROR = "error"
 
 #: How many fire times of one schedule are counted one by one; beyond that the count is an estimate.
 BUDGET = 1000
+#: Where the end of a backlog is looked for, so many come first.
+_FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +226,33 @@ def _estimate(spec: Spec, times: list[int], now: int, oldest: int, too_old: str)
 
 
 def _latest(spec: Spec, after: int, now: int, count: int, gap: int) -> list[int]:
-    """The last ``count`` fire times after ``after`` that are due, or as many as there are, found from the end."""
-    span = 2 * count * gap
+    """The last ``count`` fire times after ``after`` that are due, or as many as there are, found from the end.
+
+    A few first: how dense they are at the end may be far from what ``gap`` says of the beginning.
+    """
+    wanted = min(count, _FEW)
     while True:
-        start = max(after, now - span)
-        found = deque(_due_after(spec, start, now), maxlen=count)
-        if len(found) == count or start == after:
-            return list(found)
-        span *= 4
+        found = _some_of_the_latest(spec, after, now, wanted, gap)
+        if wanted == count or len(found) < wanted:
+            return found[-count:]
+        gap = max(1, (now - found[0]) // len(found))
+        wanted = min(count, wanted * _FEW)
+
+
+def _some_of_the_latest(spec: Spec, after: int, now: int, count: int, gap: int) -> list[int]:
+    """All fire times after some instant, at least ``count`` unless there are fewer, and not many more."""
+    many: int | None = None
+    few = now
+    start = max(after, now - 2 * count * gap)
+    while True:
+        found = list(islice(_due_after(spec, start, now), 4 * count + 1))
+        if len(found) > 4 * count:
+            many = start
+        elif len(found) >= count or start == after:
+            return found
+        else:
+            few = start
+        start = max(after, now - 4 * (now - start)) if many is None else (many + few) // 2
 
 
 def _by_load(policy: Policy, kept: list[int], situation: Situation) -> list[_Stretch]:

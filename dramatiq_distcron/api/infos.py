@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..durations import iso
 from ..errors import ScheduleError
-from ..specs import Spec, parse_spec
+from ..specs import Pause, Spec, parse_spec
 from ..store.base import NEVER, History, Stored
 
 __all__ = ["RunInfo", "ScheduleInfo", "TickInfo", "schedule_info", "tick_info"]
@@ -16,7 +17,10 @@ __all__ = ["RunInfo", "ScheduleInfo", "TickInfo", "schedule_info", "tick_info"]
 
 @dataclass(frozen=True)
 class ScheduleInfo:
-    """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``."""
+    """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``.
+
+    ``reason`` says why it is disabled, or why and until when it is paused.
+    """
 
     name: str
     actor: str
@@ -69,6 +73,7 @@ def schedule_info(stored: Stored, last: Mapping[str, Any] | None, now: int) -> S
         reason = ""
     except ScheduleError as error:
         spec, reason = None, str(error)
+    pause = _pause_of(spec, now)
     return ScheduleInfo(
         name=stored.name,
         actor=spec.actor if spec else _guess(stored.spec, "actor"),
@@ -79,11 +84,22 @@ def schedule_info(stored: Stored, last: Mapping[str, Any] | None, now: int) -> S
         next_fire_time=_next_fire_time(stored, spec),
         last_fire_time=int(last["fire_time_to"]) if last else None,
         last_outcome=last["outcome"] if last else None,
-        paused=spec is not None and spec.paused is not None and now < (spec.paused.until or NEVER),
+        paused=pause is not None,
         source=spec.source if spec else _guess(stored.spec, "source"),
         state=_state(stored, spec),
-        reason=reason,
+        reason=_pause_reason(pause) if pause else reason,
     )
+
+
+def _pause_of(spec: Spec | None, now: int) -> Pause | None:
+    """The pause that lasts at ``now``."""
+    pause = None if spec is None else spec.paused
+    return pause if pause is not None and now < (pause.until or NEVER) else None
+
+
+def _pause_reason(pause: Pause) -> str:
+    until = "" if pause.until is None else f"until {iso(pause.until)}"
+    return f"{pause.reason} ({until})" if pause.reason and until else pause.reason or until
 
 
 def _next_fire_time(stored: Stored, spec: Spec | None) -> int | None:
@@ -97,6 +113,8 @@ def _state(stored: Stored, spec: Spec | None) -> str:
         return "disabled"
     if spec.retired:
         return "retired"
+    if not spec.policy.enabled:
+        return "disabled"
     return "finished" if stored.score == NEVER else "active"
 
 

@@ -223,16 +223,19 @@ class Schedules:
           StoreRefused: the store does not let us; nothing was sent.
           StoreUnavailable: whether it was sent is not known; look at the history.
         """
-        while True:
+        for _ in range(_ATTEMPTS):
             message = self._try_trigger(name)
             if message is not None:
                 return message
+        raise StoreUnavailable(
+            f"Schedule {name!r} was not triggered: it changed each time between reading and writing. Try again."
+        )
 
     def _try_trigger(self, name: str) -> Message[Any] | None:
         """``None``: the schedule changed meanwhile."""
         backend = self._backend()
         stored = self._stored(name)
-        spec = parse_spec(stored.spec)
+        spec = _usable(stored)
         now = backend.store.now()
         actor = self._broker.actors.get(spec.actor)
         message = schedule_message(spec, actor, message_id=str(uuid.uuid4()), fire_time=now, term=0, now=now)
@@ -311,22 +314,30 @@ def _remove(stored: Stored, now: int) -> Edit:
 
 
 def _pause(stored: Stored, reason: str, until: int | None, now: int) -> Edit:
-    return edits.pause(stored, parse_spec(stored.spec), reason, until, now)
+    return edits.pause(stored, _usable(stored), reason, until, now)
 
 
 def _resume(stored: Stored, now: int) -> Edit | None:
-    found = parse_spec(stored.spec)
+    found = _usable(stored)
     return None if found.paused is None else edits.resume(stored, found, now)
 
 
 def _parsed(stored: Stored) -> Spec | None:
     """The spec of a stored schedule. ``None``: it cannot be used. Raises ``NotForUs`` if a newer version can."""
     try:
-        return parse_spec(stored.spec)
+        return _usable(stored)
     except NotForUs:
         raise
     except ScheduleError:
         return None
+
+
+def _usable(stored: Stored) -> Spec:
+    """The spec of a stored schedule. Raises ``ScheduleError`` if it cannot be used here."""
+    try:
+        return parse_spec(stored.spec)
+    except ScheduleError as error:
+        raise type(error)(f"Schedule {stored.name!r} cannot be used here. {error}") from error
 
 
 def _refuse_failed(some: Sequence[Edit], answers: Sequence[str]) -> None:

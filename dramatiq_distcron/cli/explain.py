@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sized
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -115,9 +116,11 @@ def _check(args: argparse.Namespace) -> int:
         return _show_check(args, [], [str(error)])
     now = wall_ms()
     rows = [(spec, spec.next_ms(now)) for spec in sorted(specs.values(), key=lambda spec: spec.name)]
-    findings = [f"{spec.name}: it never fires again." for spec, time in rows if time is None]
+    findings = [f"{spec.name}: it never fires again" for spec, time in rows if time is None]
     if not args.warnings_ok:
-        findings += [f"{spec.name}: {warning}." for spec, _ in rows for warning in spec.timing.warnings()]
+        findings += [f"{spec.name}: {warning}" for spec, _ in rows for warning in spec.timing.warnings()]
+    if not rows:
+        findings = ["there are no schedules; name the modules that declare periodic actors after the broker"]
     return _show_check(args, rows, findings)
 
 
@@ -125,24 +128,32 @@ def _show_check(args: argparse.Namespace, rows: list[tuple[Spec, int | None]], f
     if args.json:
         print_json({"schedules": [_json(spec, time) for spec, time in rows], "findings": findings})
     else:
-        now = wall_ms()
-        print_table(
-            ["SCHEDULE", "WHEN", "ZONE", "ACTOR", "NEXT"],
-            [
-                (spec.name, spec.timing.expression, spec.timing.timezone or "-", spec.actor, ago(time, now))
-                for spec, time in rows
-            ],
-        )
+        _print_rows(rows)
         for finding in findings:
-            print(f"Finding: {finding}")
-        print(f"{len(rows)} schedules, {len(findings)} findings.")
+            print(f"Finding: {finding.removesuffix('.')}.")
+        print(f"{_counted(rows, 'schedule')}, {_counted(findings, 'finding')}.")
     return Exit.FINDINGS if findings else Exit.OK
+
+
+def _print_rows(rows: list[tuple[Spec, int | None]]) -> None:
+    now = wall_ms()
+    table = [
+        (spec.name, spec.timing.expression, spec.timing.timezone or "-", spec.actor, ago(time, now))
+        for spec, time in rows
+    ]
+    if table:
+        print_table(["SCHEDULE", "WHEN", "ZONE", "ACTOR", "NEXT"], table)
+
+
+def _counted(things: Sized, what: str) -> str:
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
 def _json(spec: Spec, time: int | None) -> dict[str, Any]:
     return {
         "name": spec.name,
         "actor": spec.actor,
+        "kind": spec.timing.kind,
         "expression": spec.timing.expression,
         "timezone": spec.timing.timezone,
         "next_fire_time": instant(time),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..durations import iso
 
-__all__ = ["ago", "instant", "print_json", "print_table"]
+if TYPE_CHECKING:
+    from ..api.infos import ScheduleInfo
+
+__all__ = ["ago", "instant", "print_json", "print_table", "state_of"]
 
 
 def print_json(data: Any) -> None:
@@ -26,6 +29,11 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def instant(ms: int | None) -> str | None:
     """UTC ms as ISO 8601, or nothing."""
     return None if ms is None else iso(ms)
+
+
+def state_of(one: ScheduleInfo) -> str:
+    """How a schedule stands, in a word."""
+    return "paused" if one.paused and one.state == "active" else one.state
 
 
 def ago(ms: int | None, now: int) -> str:

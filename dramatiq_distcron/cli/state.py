@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .exits import Exit
-from .output import ago, instant, print_json, print_table
+from .output import ago, instant, print_json, print_table, state_of
 from .parser import count
 from .where import add_command, add_named, open_state
 
@@ -23,7 +23,7 @@ def add_commands(commands: Any) -> None:
     add_command(commands, "list", _list, "show the schedules with their next and last fire times")
     following = add_command(commands, "next", _next, "show the next fire times of all schedules, in order")
     following.add_argument("-n", "--limit", type=count, default=10, help="how many (default: 10)")
-    add_named(commands, "show", _show, "show one schedule with all that is stored of it")
+    add_named(commands, "show", _show, "show one schedule, with the reason if it is paused or disabled")
     history = add_command(commands, "history", _history, "show what became of fire times, newest first")
     history.add_argument("name", metavar="NAME", nargs="?", help="the schedule (default: all)")
     history.add_argument("-n", "--limit", type=count, default=20, help="how many records (default: 20)")
@@ -45,7 +45,7 @@ def _list(args: argparse.Namespace) -> int:
                 one.expression,
                 one.timezone or "-",
                 one.actor,
-                _state_of(one),
+                state_of(one),
                 ago(one.next_fire_time, now),
                 ago(one.last_fire_time, now),
                 one.last_outcome or "-",
@@ -82,7 +82,7 @@ def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
 
 def _next(args: argparse.Namespace) -> int:
     distcron = open_state(args)
-    coming = [one for one in distcron.schedules.list() if one.next_fire_time is not None]
+    coming = [one for one in distcron.schedules.list() if one.state == "active" and one.next_fire_time is not None]
     coming = sorted(coming, key=lambda one: (one.next_fire_time, one.name))[: args.limit]
     if args.json:
         print_json(
@@ -97,7 +97,7 @@ def _next(args: argparse.Namespace) -> int:
     now = distcron.open_backend().store.now()
     print_table(
         ["NEXT", "SCHEDULE", "ACTOR", "STATE"],
-        [(ago(one.next_fire_time, now), one.name, one.actor, _state_of(one)) for one in coming],
+        [(ago(one.next_fire_time, now), one.name, one.actor, state_of(one)) for one in coming],
     )
     return Exit.OK
 
@@ -113,20 +113,16 @@ def _show(args: argparse.Namespace) -> int:
         "schedule": one.name,
         "when": f"{one.expression} ({one.timezone})" if one.timezone else one.expression,
         "actor": f"{one.actor}, on queue {one.queue!r}",
-        "state": _state_of(one),
+        "state": state_of(one),
         "defined in": one.source,
         "next": ago(one.next_fire_time, now),
-        "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}",
+        "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}".rstrip(),
         "reason": one.reason,
     }
     for name, value in rows.items():
         if value:
             print(f"{name + ':':<12} {value}")
     return Exit.OK
-
-
-def _state_of(one: ScheduleInfo) -> str:
-    return "paused" if one.paused and one.state == "active" else one.state
 
 
 def _history(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ __all__ = ["contents"]
 
 #: Who decided when, and how late that was, is for reading only.
 _OF_A_RECORD = ("fire_time", "fire_time_to", "count", "outcome", "reason", "message_id", "open", "run", "state")
-_OF_A_RUN = ("schedule", "fire_time", "state", "worker", "attempt", "place", "rid")
+_OF_A_RUN = ("schedule", "fire_time", "state", "worker", "attempt", "place", "rid", "claim")
 
 
 def contents(store: MemoryStore, *, presence: bool) -> Any:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from queue import Queue
+from queue import PriorityQueue, Queue
 from types import SimpleNamespace
 from typing import Any, cast
 
 import dramatiq
+import redis
 from dramatiq.brokers.redis import RedisBroker
+from dramatiq.errors import BrokerConnectionError
 from dramatiq.middleware import Retries
 from dramatiq.worker import ConsumerThread, WorkerThread
 
 from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.errors import DistCronError
-from dramatiq_distcron.middleware.distcron import DistCron, install
+from dramatiq_distcron.middleware.distcron import DistCron, _everywhere, install
 from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.publishing import RedisPublisher
 from dramatiq_distcron.tick import current_tick
 
 from .stepped import SteppedScript, SteppedStore
-from .stepping import Host, Request, StepEvent, StepLock, ask, current_thread
+from .stepping import Host, Request, StepEvent, StepLocal, StepLock, ask, current_thread
 
 __all__ = ["QUEUE", "App", "BeatHost", "Failure", "WebHost", "WorkerHost", "actor"]
 
@@ -51,8 +52,10 @@ class App:
         self.by_outbox = by_outbox
         self.broker = _make_broker(name)
         self.distcron: DistCron = install(self.broker, lease_ttl=LEASE)
-        self.distcron.settle.worker_id = name
+        # It has no connections to be closed after each test.
+        _everywhere.discard(self.distcron)
         self.distcron.before_worker_boot(self.broker, cast(Any, None))
+        self.distcron.presence.holder = self.distcron.settle.worker_id = name
         declare(self.broker)
         self.specs = self.distcron.specs()
         self.distcron.specs = lambda: self.specs  # type: ignore[method-assign]
@@ -62,7 +65,7 @@ class App:
         store: Any = SteppedStore(presence_matters=self.by_outbox, **self.stops)
         publisher: Any = OutboxPublisher(self.broker, store, clock) if self.by_outbox else self._redis_publisher()
         self.distcron._backend = Backend(store, publisher, "dramatiq", by_outbox=self.by_outbox)
-        self.distcron.settle._enqueued = threading.local()
+        self.distcron.settle._enqueued = cast(Any, StepLocal())
         self.distcron.presence._started_at = None
 
     def _redis_publisher(self) -> RedisPublisher:
@@ -106,23 +109,35 @@ class BeatHost(Host):
         beat = self.beat = Beat(app.distcron, clock=self)
         beat.holder = beat.lease.holder = self.name
         beat.lease._mutex = cast(Any, StepLock("the lease's lock"))
-        beat._wake = cast(Any, StepEvent(self, "asleep", self._known))
+        beat._wake = cast(Any, StepEvent(self, "asleep", lambda: ()))
         # The search wakes it when the store would.
         beat._watcher = cast(Any, SimpleNamespace(start=lambda: None, is_alive=lambda: False))
         self._keeper = keeper = beat._keeper
         keeper._stopped = cast(Any, StepEvent(self, "keeping", lambda: keeper._turns % 5))
         beat._keeper = cast(Any, SimpleNamespace(start=lambda: None, stop=keeper.stop, join=lambda: None))
+        if beat._outbox is not None:
+            self._hold_outbox(beat._outbox)
+
+    def _hold_outbox(self, outbox: Any) -> None:
+        """Its thread is one of ours."""
+        outbox._on_duty = lambda: self.beat.lease.trusted
+        outbox._thread = SimpleNamespace(join=lambda timeout: None, is_alive=lambda: True)
+        outbox._asked = StepEvent(self, "publishing", lambda: (outbox.behind, outbox._rests_until))
+        outbox._stopping = StepEvent(self, "stopping")
+        outbox.start = lambda on_duty: None
 
     def begin(self, *, keeping: bool = True) -> None:
         self.start(self.name, self.beat.run)
         if keeping:
             self.start(f"{self.name}/keeper", self._keeper.run)
+        if self.beat._outbox is not None:
+            self.start(f"{self.name}/outbox", self.beat._outbox._run)
 
     def woken(self) -> None:
         self.beat._wake.set()
 
-    def _known(self) -> Any:
-        """All that a beat knows between two turns and that its next ones can depend on."""
+    def known(self) -> Any:
+        """All that a beat knows and that its next turns can depend on."""
         beat, lease, scheduler = self.beat, self.beat.lease, self.beat.scheduler
         now = self.monotonic()
         return (
@@ -177,10 +192,16 @@ class WorkerHost(Host):
         consumer = self._consumers[f"{QUEUE}.DQ"]
         while True:
             message = next(cast(Any, consumer.consumer))
-            if message is not None:
+            if message is None:
+                continue
+            try:
                 consumer.handle_message(message)
                 self._wait_for(message.options["eta"])
                 consumer.handle_delayed_messages()
+            except (BrokerConnectionError, redis.ConnectionError):
+                # It forgets what it has in hand, which others get when this process ends. That is Dramatiq's own.
+                consumer.delay_queue = PriorityQueue()
+                self.is_stuck = True
 
     def _wait_for(self, eta: int) -> None:
         deadline = self.world.elapsed + eta - self.wall()

@@ -48,7 +48,7 @@ class Laws:
         self._new = 0
         self._broken: str = ""
         self._changed = False
-        self._begun: Counter[tuple[str, int, int]] = Counter()
+        self._begun: Counter[tuple[str, int, int, str]] = Counter()
 
     # -- what is noted as it happens --------------------------------------------------------------------------
 
@@ -96,9 +96,10 @@ class Laws:
             self._broken = f"{_named(message)} was enqueued as it was before an edit"
 
     def run_begins(self, run: tuple[str, int, int, str]) -> None:
-        """An actor begins with an attempt at a tick."""
-        self._begun[run[:3]] += 1
-        if self.world.rules.once and self._begun[run[:3]] > 1:
+        """An actor begins with an attempt at a tick. A worker that was killed in it does not count."""
+        self._begun[run] += 1
+        living = [host for host in self.world.hosts.values() if not host.dead]
+        if self.world.rules.once and sum(self._begun[(*run[:3], host.name)] for host in living) > 1:
             self._broken = f"attempt {run[2]} at {run[0]} of {run[1]} was run twice"
 
     def key(self) -> Any:
@@ -174,6 +175,8 @@ class Laws:
 
     def _overlaps(self) -> Iterator[str]:
         """Where runs must not overlap, one message at most is not done."""
+        if self.world.rules.overlaps:
+            return
         there = {message.message_id: message for message in self.world.post.messages()}
         there |= {message_id: decoded(data) for message_id, data in self.world.store._state.outbox.items()}
         ended = {one["run"] for one in self.world.store._ticks if "run" in one}
@@ -182,7 +185,7 @@ class Laws:
         names = Counter(message.options["distcron"]["schedule"] for message in there.values())
         for name, count in names.items():
             spec = self.spec(name)
-            if count > 1 and not self.world.rules.overlaps and spec is not None and spec.policy.overlap != "allow":
+            if count > 1 and spec is not None and spec.policy.overlap != "allow":
                 yield f"{count} runs of {name} overlap"
 
     def _leaders(self) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 import dramatiq
+from apscheduler.triggers.cron import CronTrigger
 from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import (
@@ -14,11 +15,14 @@ from dramatiq_distcron import (
     RetryAfter,
     RetryBudget,
     Schedule,
+    any_of,
+    at,
     constant,
     cron,
     delays,
     every,
     exponential,
+    from_apscheduler,
     get_distcron,
     install,
     linear,
@@ -44,6 +48,11 @@ result: int = add(1)
 message: dramatiq.Message[int] = add.send(1)
 
 schedule: Schedule = every(timedelta(hours=1), anchor=datetime(2026, 1, 1, tzinfo=timezone.utc))
+once: Schedule = at(datetime(2026, 12, 24, 18, tzinfo=timezone.utc), name="once")
+either: Schedule = any_of(cron("0 9 * * 1-5"), cron("0 12 * * 6"), once, catch_up="skip")
+taken_over: Schedule = from_apscheduler(CronTrigger(hour=3, timezone="Europe/Berlin"), name="taken over")
+said: Schedule = from_apscheduler(CronTrigger(hour=3), anchored=True)
+warnings: tuple[str, ...] = either.warnings()
 following: datetime | None = schedule.next_after(datetime.now(timezone.utc))
 
 found: DistCron = get_distcron()
@@ -54,6 +63,8 @@ leader = found.status().leader
 term: int | None = leader.term if leader else None
 
 cron("0 3 * * *", catchup="all")  # type: ignore[call-arg]
+at("2026-12-24")  # type: ignore[arg-type]
+any_of("0 9 * * *", "0 12 * * *")  # type: ignore[arg-type]
 DistCron(lease_tll=3)  # type: ignore[call-arg]
 
 

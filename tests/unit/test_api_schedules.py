@@ -12,7 +12,7 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.encoder import PickleEncoder
 from dramatiq.middleware import Middleware, MiddlewareError
 
-from dramatiq_distcron import cron, every
+from dramatiq_distcron import cron, every, install
 from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.errors import (
     ConfigurationError,
@@ -292,6 +292,11 @@ def test_a_schedule_that_is_not_there_is_told_with_the_nearest_name(schedules: S
         getattr(schedules, verb)("nightli")
 
 
+def test_one_that_is_not_enabled_is_shown_as_disabled(schedules: Schedules) -> None:
+    schedules.put(every(10, name="report:7", enabled=False), "job")
+    assert schedules.get("report:7").state == "disabled"
+
+
 # -- pause and resume ---------------------------------------------------------------------------------------
 
 
@@ -318,6 +323,18 @@ def test_a_pause_with_an_end_is_over_by_itself_and_is_not_shown_any_longer(world
     assert world.fired() == [("report:7", 30)]
     assert not schedules.get("report:7").paused
     assert not any(one.paused for one in schedules.list())
+
+
+def test_why_and_until_when_a_schedule_is_paused_is_shown_as_long_as_it_is(world: World, schedules: Schedules) -> None:
+    schedules.put(every(10, name="report:7"), "job")
+    schedules.pause("report:7", reason="unpaid", until=BEGIN + timedelta(seconds=25))
+    assert schedules.get("report:7").reason == f"unpaid (until {BEGIN + timedelta(seconds=25):%Y-%m-%dT%H:%M:%S}.000Z)"
+    schedules.pause("report:7", reason="unpaid")
+    assert schedules.get("report:7").reason == "unpaid"
+    schedules.pause("report:7", until=BEGIN + timedelta(seconds=25))
+    assert schedules.get("report:7").reason == f"until {BEGIN + timedelta(seconds=25):%Y-%m-%dT%H:%M:%S}.000Z"
+    world.at(30)
+    assert schedules.get("report:7").reason == ""
 
 
 @pytest.mark.parametrize("until", [datetime(2026, 1, 1), "tomorrow", 5])
@@ -368,6 +385,17 @@ def test_a_trigger_enqueues_the_message_now_and_leaves_the_fire_times_alone(worl
     assert world.stored("report:7") == before
     (tick,) = schedules.history("report:7")
     assert (tick.outcome, tick.reason, tick.run and tick.run.state) == ("enqueued", "triggered", "queued")
+
+
+def test_a_trigger_is_a_humans_wish_and_goes_through_where_all_is_switched_off(
+    stub_broker: StubBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCRON_DISABLED", "1")
+    schedules = install(stub_broker).schedules
+    dramatiq.actor(lambda: None, actor_name="job", broker=stub_broker)
+    schedules.put(every(10, name="tenant"), "job")
+    schedules.trigger("tenant")
+    assert stub_broker.queues["default"].qsize() == 1
 
 
 def test_each_trigger_has_an_id_of_its_own(world: World, schedules: Schedules) -> None:
@@ -449,6 +477,27 @@ def test_a_trigger_of_what_cannot_be_read_is_refused_with_the_reason(world: Worl
     world.store._state.schedules["bad"] = "{rubbish"
     with pytest.raises(ScheduleError, match="It cannot be read"):
         schedules.trigger("bad")
+
+
+def test_a_trigger_of_a_schedule_that_changes_each_time_ends_with_what_to_do(
+    world: World, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.store, "fire", lambda guard, fires: ["stale" for _ in fires])
+    with pytest.raises(StoreUnavailable, match=r"'nightly' was not triggered: it changed each time .* Try again"):
+        schedules.trigger("nightly")
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "trigger"])
+def test_what_cannot_be_used_here_is_refused_by_its_name(world: World, schedules: Schedules, verb: str) -> None:
+    world.store._state.schedules["bad"] = "{rubbish"
+    with pytest.raises(ScheduleError, match=r"Schedule 'bad' cannot be used here\. It cannot be read"):
+        getattr(schedules, verb)("bad")
+
+
+def test_what_only_a_newer_version_can_use_is_not_removed(world: World, schedules: Schedules) -> None:
+    world.store._state.schedules["new"] = '{"revision":1,"format":99}'
+    with pytest.raises(ScheduleError, match=r"Schedule 'new' cannot be used here\. It has form 99"):
+        schedules.remove("new")
 
 
 def test_hooks_run_for_a_trigger_as_for_any_message(world: World, schedules: Schedules) -> None:

@@ -101,6 +101,14 @@ def test_a_pause_has_neither_end_nor_reason_unless_it_is_given_one() -> None:
     assert (found.duration, found.reason) == (None, "")
 
 
+@pytest.mark.parametrize("value", ["0", "0s", "36501d", "9999999d"])
+def test_a_pause_of_no_length_or_for_ever_is_refused_with_what_to_do(capsys: Capture, value: str) -> None:
+    message = refused(capsys, "pause", "job", f"--for={value}")
+    assert message.endswith(
+        "argument --for: a pause lasts more than 0 s and at most 36500d; without --for it lasts until resume"
+    )
+
+
 @pytest.mark.parametrize("value", ["soon", "-5m", "", "1w"])
 def test_a_pause_for_what_is_no_duration_is_refused(capsys: Capture, value: str) -> None:
     assert f"argument --for: {value!r} is not a duration" in refused(capsys, "pause", "job", f"--for={value}")

@@ -405,6 +405,8 @@ def test_the_day_rule_follows_the_star_at_the_start(text: str, rule: str) -> Non
         ("0 0 */2 * 1", "both do"),
         ("0 0 13 * 5", "either does"),
         ("0 0 1-31 * 5", "every day matches"),
+        ("0 0 H * 0-6", "every day matches"),
+        ("0 0 H * H", "a day matches if either does"),
     ],
 )
 def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
@@ -412,7 +414,17 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["*/15 * * * *", "0 9-17/3 * * 1-5", "0 0 1 */3 *", "5/15 * * * *", "0 0 L * *", "H H * * *", "@daily"]
+    "text",
+    [
+        "*/15 * * * *",
+        "0 9-17/3 * * 1-5",
+        "0 0 1 */3 *",
+        "5/15 * * * *",
+        "0 0 L * *",
+        "H H * * *",
+        "@daily",
+        "0 0 * * */7",
+    ],
 )
 def test_what_is_usual_is_not_warned_about(text: str) -> None:
     assert parse(text).warnings() == ()

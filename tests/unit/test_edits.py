@@ -148,6 +148,16 @@ def test_a_tick_that_waits_for_its_part_of_the_spread_and_is_none_of_the_new_tim
     assert edit.score == wanted.score_of(NEXT + 6 * MINUTE)
 
 
+def test_new_times_that_came_before_an_edit_are_not_fired_though_a_tick_of_the_old_ones_waits() -> None:
+    """Chaos, seed 42: each 5 s became each second, and seconds from before the edit were fired."""
+    wanted = replace(SPEC, timing=EveryTiming(1000))
+    now = NEXT + 2500
+    assert SPREAD.score_of(NEXT) > now
+    edit = edits.change(stored(SPREAD, SPREAD.score_of(NEXT)), SPREAD, wanted, now)
+    assert edit.record == Record("missed", NEXT, NEXT, 1, "edited")
+    assert edit.score == NEXT + 3000
+
+
 def test_a_tick_that_waits_for_its_part_of_the_spread_is_fired_if_the_pause_ends_before() -> None:
     paused = replace(SPREAD, paused=Pause(1, "unpaid"))
     edit = edits.resume(stored(paused, paused.score_of(NEXT)), paused, WAITING)
