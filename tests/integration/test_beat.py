@@ -168,7 +168,8 @@ def test_a_broken_queue_holds_up_its_own_schedule_until_it_is_mended(
     redis_broker.client.set(key, "not a list")
     start_beat(distcron)
     wait_until(lambda: len(queued(redis_broker)) >= 2, "ticks of the good one")
-    assert [tick.outcome for tick in distcron.schedules.history("bad")] == []
+    # On a slow machine two of its ticks may be due by then, of which one counts.
+    assert {tick.outcome for tick in distcron.schedules.history("bad")} <= {"missed"}
     redis_broker.client.delete(key)
     wait_until(lambda: queued(redis_broker, "broken"), "a tick of the mended one")
 
