@@ -24,6 +24,19 @@ def tell(request: pytest.FixtureRequest) -> Any:
     return request.config.stash.setdefault(_lines, []).append
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        # On several processes of pytest: the one that reports gets the lines of the others.
+        output["told"] = session.config.stash.get(_lines, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    output = getattr(node, "workeroutput", None) or {}
+    node.config.stash.setdefault(_lines, []).extend(output.get("told", []))
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     lines = config.stash.get(_lines, [])
     if lines:
