@@ -18,6 +18,7 @@ from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.errors import DistCronError
 from dramatiq_distcron.middleware.distcron import DistCron, _everywhere, install
+from dramatiq_distcron.moving import Mover
 from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.publishing import RedisPublisher
 from dramatiq_distcron.tick import current_tick
@@ -36,6 +37,10 @@ class Failure(Exception):
     """An actor that fails as it is meant to."""
 
 
+class DramatiqsRetries(Retries):
+    """As it is: ``install()`` leaves a subclass where it is."""
+
+
 class App:
     """The app's code as one process has loaded it: made once, and used in every world.
 
@@ -43,14 +48,23 @@ class App:
       name: of the process.
       declare: declares the app's actors on a broker.
       by_outbox: the broker is none that a commit can put a message into.
+      retries: the middleware that retries.
       stops: where its commands stop, see ``SteppedStore``.
     """
 
-    def __init__(self, name: str, declare: Callable[[Any], None], *, by_outbox: bool = False, **stops: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        declare: Callable[[Any], None],
+        *,
+        by_outbox: bool = False,
+        retries: Callable[[], Retries] = DramatiqsRetries,
+        **stops: Any,
+    ) -> None:
         self.name = name
         self.stops = stops
         self.by_outbox = by_outbox
-        self.broker = _make_broker(name)
+        self.broker = _make_broker(name, retries())
         self.distcron: DistCron = install(self.broker, lease_ttl=LEASE)
         # It has no connections to be closed after each test.
         _everywhere.discard(self.distcron)
@@ -72,10 +86,10 @@ class App:
         return RedisPublisher(self.broker, "default")
 
 
-def _make_broker(name: str) -> Any:
+def _make_broker(name: str, retries: Retries) -> Any:
     client = SimpleNamespace(register_script=lambda source: source)
     # Maintenance with each command: it is never due too late.
-    broker = cast(Any, RedisBroker)(client=client, middleware=[Retries()], maintenance_chance=1_000_000)
+    broker = cast(Any, RedisBroker)(client=client, middleware=[retries], maintenance_chance=1_000_000)
     broker.broker_id = name
     broker._max_unpack_size = lambda: 1000
     broker.scripts["dispatch"] = SteppedScript(broker.heartbeat_timeout)
@@ -115,6 +129,8 @@ class BeatHost(Host):
         self._keeper = keeper = beat._keeper
         keeper._stopped = cast(Any, StepEvent(self, "keeping", lambda: keeper._turns % 5))
         beat._keeper = cast(Any, SimpleNamespace(start=lambda: None, stop=keeper.stop, join=lambda: None))
+        # Retries are put back by the workers here.
+        beat._mover = cast(Any, SimpleNamespace(start=lambda on_duty: None, stop=lambda: None))
         if beat._outbox is not None:
             self._hold_outbox(beat._outbox)
 
@@ -159,6 +175,8 @@ class WorkerHost(Host):
         self.broker = app.broker
         self._presence = app.distcron.presence
         self._presence._stopped = cast(Any, StepEvent(self, "present"))
+        self._mover = app.distcron.mover = Mover(app.distcron.open_backend, self)
+        self._mover.now = world.store.now  # type: ignore[method-assign]
         self._work: Queue[Any] = Queue()
         self._consumers = {queue: self._consumer(queue) for queue in (QUEUE, f"{QUEUE}.DQ")}
         self._worker = WorkerThread(
@@ -172,8 +190,10 @@ class WorkerHost(Host):
         consumer.consumer = self.broker.consume(queue, prefetch=1, timeout=1000)
         return consumer
 
-    def begin(self, *, delaying: bool = False, telling: bool = False) -> None:
+    def begin(self, *, delaying: bool = False, moving: bool = False, telling: bool = False) -> None:
         self.start(self.name, self._serve)
+        if moving:
+            self.start(f"{self.name}/retries", self._move)
         if delaying:
             self.start(f"{self.name}/delayed", self._delay)
         if telling:
@@ -186,6 +206,24 @@ class WorkerHost(Host):
             if message is not None:
                 consumer.handle_message(message)
                 self._worker.process_message(self._work.get_nowait().message)
+
+    def _move(self) -> None:
+        """Puts retries back when they are due, and sleeps until the next one is."""
+        while True:
+            retries = self.world.store._state.retries
+            ask(Request("no retry is due", is_ready=self._is_due, deadline=self._next_due(retries)))
+            try:
+                self._mover.move_due()
+            except DistCronError:
+                continue
+
+    def _is_due(self) -> bool:
+        store = self.world.store
+        return any(due <= store.now() for due, _ in store._state.retries.values())
+
+    def _next_due(self, retries: Any) -> float | None:
+        ahead = [due - self.world.store.now() for due, _ in retries.values()]
+        return self.world.elapsed + min(ahead) if ahead else None
 
     def _delay(self) -> None:
         """Holds one message that waits for its time, and puts it on its queue when it is there."""

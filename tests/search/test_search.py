@@ -10,9 +10,24 @@ import pytest
 from .editing import EDITS
 from .scenario import Scenario
 from .scenarios import BACKLOG, BURST, CLOCK, DEPLOY, HAND_OVER, LEASE
-from .working import BUFFER, CLAIM, OUTBOX, OVERLAP, RETRY, TICKET
+from .working import BUFFER, CLAIM, OUTBOX, OVERLAP, RETRY, TICKET, WAITING
 
-SCENARIOS = [LEASE, HAND_OVER, BACKLOG, BURST, CLOCK, DEPLOY, *EDITS, OVERLAP, BUFFER, RETRY, OUTBOX, CLAIM, TICKET]
+SCENARIOS = [
+    LEASE,
+    HAND_OVER,
+    BACKLOG,
+    BURST,
+    CLOCK,
+    DEPLOY,
+    *EDITS,
+    OVERLAP,
+    BUFFER,
+    RETRY,
+    WAITING,
+    OUTBOX,
+    CLAIM,
+    TICKET,
+]
 #: So many more preemptions than usual: hours for one.
 FURTHER = int(os.environ.get("DISTCRON_SEARCH_FURTHER", "0"))
 SEARCHES = [one.within(faults, switches + FURTHER) for one in SCENARIOS for faults, switches in one.bounds]

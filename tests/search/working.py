@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from random import Random
 
+from dramatiq.middleware import Retries
+
+from dramatiq_distcron import BackoffRetries
 from dramatiq_distcron.schedules import Schedule
 
-from .hosts import QUEUE, App, BeatHost, WorkerHost, actor
+from .hosts import QUEUE, App, BeatHost, DramatiqsRetries, WorkerHost, actor
 from .scenario import NO_EDITS, Scenario, job, passing, stored
 from .world import Event, Rules, World
 
-__all__ = ["BUFFER", "CLAIM", "OUTBOX", "OVERLAP", "RETRY", "TICKET", "working_app"]
+__all__ = ["BUFFER", "CLAIM", "OUTBOX", "OVERLAP", "RETRY", "TICKET", "WAITING", "working_app"]
+
+
+def _ours() -> BackoffRetries:
+    return BackoffRetries(rng=Random(1))
 
 
 @cache
-def working_app(name: str, code: Callable[[], list[Schedule]], by_outbox: bool = False) -> App:
+def working_app(
+    name: str,
+    code: Callable[[], list[Schedule]],
+    by_outbox: bool = False,
+    retries: Callable[[], Retries] = DramatiqsRetries,
+) -> App:
     """The actor is tried again twice."""
 
     def declare(broker: object) -> None:
         actor(broker, "work", periodic=code(), max_retries=2, min_backoff=1000)
 
-    return App(name, declare, by_outbox=by_outbox, quiet=NO_EDITS)
+    return App(name, declare, by_outbox=by_outbox, retries=retries, quiet=NO_EDITS)
 
 
 def _at_work(
@@ -58,6 +71,21 @@ def _once() -> list[Schedule]:
     return [job(until=10, overlap="skip")]
 
 
+def _failing(beats: str, workers: str) -> Callable[[World], None]:
+    """With our own retries, which the workers put back."""
+
+    def begin(world: World) -> None:
+        if not world.hosts:
+            stored(world, _once)
+            world.pass_time(10_000)
+        for name in beats:
+            BeatHost(world, working_app(name, _once, retries=_ours)).begin(keeping=False)
+        for name in workers:
+            WorkerHost(world, working_app(name, _once, retries=_ours)).begin(moving=True)
+
+    return begin
+
+
 OVERLAP = Scenario(
     "runs that must not overlap, skipped, two beats",
     _at_work(_skip, "ab", "v"),
@@ -80,6 +108,14 @@ RETRY = Scenario(
     _relief(_once),
     # A way out of the delay queue that is left in the middle makes two of a message; that is Dramatiq's own.
     Rules(has_workers=True, failing=1, overlaps=True),
+    events=(passing(61),),
+    struck="v",
+)
+WAITING = Scenario(
+    "a run that fails, and its retry waits in the store",
+    _failing("a", "vw"),
+    _failing("b", "z"),
+    Rules(has_workers=True, failing=1),
     events=(passing(61),),
     struck="v",
 )
