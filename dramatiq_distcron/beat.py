@@ -23,6 +23,7 @@ from .places import Places
 from .proving import prove
 from .publishing import RedisPublisher
 from .scheduler import PassReport, Scheduler
+from .specs import Spec
 from .store.base import REMEMBERED, Acquired, Instance, Renewed
 from .store.redis import RedisStore
 from .trouble import Trouble
@@ -101,13 +102,18 @@ class Beat:
         maker = TickMaker(self._distcron.broker, publisher, self.backend.namespace, settings.app)
         return Scheduler(
             store=store,
-            specs=KnownSpecs(store, Places(store, publisher)),
+            specs=KnownSpecs(store, Places(store, publisher), self._queue_of),
             maker=maker,
             lease=self.lease,
             clock=self._clock,
             progress=self._progress,
             disabled=settings.disabled,
         )
+
+    def _queue_of(self, spec: Spec) -> str:
+        """Where the messages of a schedule go: to the queue its actor has now."""
+        actor = self._distcron.broker.actors.get(spec.actor)
+        return spec.queue if actor is None else actor.queue_name
 
     # -- the loop -------------------------------------------------------------------------------------------
 

@@ -161,6 +161,9 @@ def _is_latest(wanted: Spec, waiting: int, now: int) -> bool:
 
 def _anew(found: Spec, wanted: Spec, cursor: int, now: int) -> int:
     """The cursor of ``wanted`` from now on, where that of ``found`` was ``cursor``."""
+    if found.times == wanted.times:
+        # What is decided stays so, also where a clock or the end of a pause lies before it.
+        return max(cursor, next_score(wanted, now))
     undecided = found.fire_time_of(cursor)
     # After a step back of the store's clock fire times of the near future are decided already: not again.
     stepped_back = now < cursor < NEVER and (found.next_ms(now) or undecided) < undecided

@@ -15,7 +15,7 @@ from .edits import next_score
 from .errors import ConfigurationError
 from .middleware.distcron import get_distcron
 from .specs import parse_spec
-from .store.base import Edit, Guard
+from .store.base import NEVER, Edit, Guard
 from .store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -113,9 +113,17 @@ def _run(distcron: DistCron, store: MemoryStore, clock: SettableClock, end: int)
         clock.set(utc(due))
         beat.lease.acquire()
         report = beat.scheduler.pass_once(due)
-        due = due if report.more else report.next_score
+        # One that waits for a run to be over is looked at with each of its fire times.
+        due = due if report.more else report.next_score or _next_of_waiting(store, due)
     beat.lease.release()
     yield from _ran(distcron, store, seen)
+
+
+def _next_of_waiting(store: MemoryStore, now: int) -> int | None:
+    """The next fire time of schedules whose cursor stays on a tick that has to wait."""
+    specs = [parse_spec(stored.spec) for stored in store.scan() if stored.score is not None and stored.score <= now]
+    coming = (next_score(spec, now) for spec in specs if spec.retired is None)
+    return min((score for score in coming if score < NEVER), default=None)
 
 
 def _restart_all(store: MemoryStore, now: int) -> None:

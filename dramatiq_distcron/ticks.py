@@ -151,7 +151,7 @@ def _stretches(spec: Spec, cursor: int, now: int, situation: Situation) -> list[
     if spec.paused is not None and (spec.paused.until is None or cursor < spec.paused.until):
         return _paused(spec, cursor, now, situation)
     times = list(islice(_due_times(spec, cursor, now), BUDGET + 1))
-    missed, kept = _by_lateness(spec, times, cursor, now, situation.on_duty_since)
+    missed, kept = _by_lateness(spec, times, cursor, now, situation)
     return missed + _by_load(spec.policy, kept, situation)
 
 
@@ -193,10 +193,10 @@ def _kept_of(policy: Policy) -> tuple[int, str]:
 
 
 def _by_lateness(
-    spec: Spec, times: list[int], cursor: int, now: int, on_duty_since: int
+    spec: Spec, times: list[int], cursor: int, now: int, situation: Situation
 ) -> tuple[list[_Stretch], list[int]]:
     """What is missed, and the fire times that are left for a message."""
-    oldest, too_old = _oldest_allowed(spec.policy, now, on_duty_since)
+    oldest, too_old = _oldest_allowed(spec.policy, now, situation.on_duty_since)
     if len(times) > BUDGET:
         return _estimate(spec, times, now, oldest, too_old)
     keep, superseded = _kept_of(spec.policy)
@@ -205,7 +205,16 @@ def _by_lateness(
     allowed = times[len(late) :]
     kept = allowed[-keep:]
     passed = allowed[: len(allowed) - len(kept)]
-    return [*_stretch(late, MISSED, too_old), *_stretch(passed, MISSED, superseded)], kept
+    missed, waited = passed, passed[:0]
+    if spec.policy.overlap == "buffer_one" and situation.outstanding:
+        # Of those that waited for the run to be over, the newest waits on; nobody missed the others.
+        first = bisect_left(scores[len(late) : len(late) + len(passed)], situation.on_duty_since)
+        missed, waited = passed[:first], passed[first:]
+    return [
+        *_stretch(late, MISSED, too_old),
+        *_stretch(missed, MISSED, superseded),
+        *_stretch(waited, SKIPPED_OVERLAP, "overlap=buffer_one"),
+    ], kept
 
 
 def _estimate(spec: Spec, times: list[int], now: int, oldest: int, too_old: str) -> tuple[list[_Stretch], list[int]]:
@@ -262,6 +271,9 @@ def _by_load(policy: Policy, kept: list[int], situation: Situation) -> list[_Str
         return [*_singly(fired), *held_up]
     room = max(0, policy.max_queue_length - situation.queue_length())
     reason = f"max_queue_length={policy.max_queue_length}"
+    if room == 0:
+        # No run begins, so that none holds up the others.
+        return _stretch(kept, SKIPPED_BACKPRESSURE, reason)
     return [*_singly(fired[:room]), *_stretch(fired[room:], SKIPPED_BACKPRESSURE, reason), *held_up]
 
 

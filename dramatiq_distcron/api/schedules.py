@@ -6,6 +6,7 @@ import builtins
 import json
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +239,8 @@ class Schedules:
         spec = _usable(stored)
         now = backend.store.now()
         actor = self._broker.actors.get(spec.actor)
+        if actor is None:
+            spec = replace(spec, queue=self._told_queue(backend, spec))
         message = schedule_message(spec, actor, message_id=str(uuid.uuid4()), fire_time=now, term=0, now=now)
         # By the URL of the state alone, the app's broker is not known: its leader publishes.
         leaves = spec.outbox and not backend.by_outbox
@@ -245,8 +248,8 @@ class Schedules:
         captured = publisher.capture(message)
         run = {
             "schedule": name,
-            "queue": spec.queue,
-            "place": Places(backend.store, publisher).of(spec.queue).messages,
+            "queue": message.queue_name,
+            "place": Places(backend.store, publisher).of(message.queue_name).messages,
             "fire_time": str(now),
             "rid": captured.message.options.get("redis_message_id", ""),
             "state": "queued",
@@ -264,6 +267,12 @@ class Schedules:
         if answer != "stale":
             raise StoreRefused(f"Schedule {name!r} was not triggered: {answer}")
         return None
+
+    @staticmethod
+    def _told_queue(backend: Backend, spec: Spec) -> str:
+        """The queue the actor has now, as beats and workers tell; it may have moved since the schedule was stored."""
+        told = (one.data.get("actors", {}) for one in backend.store.instances(keep=REMEMBERED))
+        return next((str(actors[spec.actor]) for actors in told if spec.actor in actors), spec.queue)
 
     @staticmethod
     def _run_before(backend: Backend, spec: Spec) -> str:

@@ -101,7 +101,11 @@ def _instant(text: str) -> int:
 
 
 def _local(time: int, zone: ZoneInfo) -> str:
-    return utc(time).astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
+    try:
+        return utc(time).astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
+    except OverflowError:
+        # There it is the year 0, or 10000, which no datetime can name.
+        return utc(time).strftime("%a %Y-%m-%d %H:%M:%S +0000")
 
 
 # -- check ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ __all__ = ["ago", "instant", "print_json", "print_table", "state_of"]
 
 
 def print_json(data: Any) -> None:
-    print(json.dumps(data, ensure_ascii=False), flush=True)
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
+    print(json.dumps(data, ensure_ascii=encoding != "utf8"), flush=True)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

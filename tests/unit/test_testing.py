@@ -100,3 +100,19 @@ def test_a_broker_whose_messages_workers_would_take_is_refused() -> None:
 def test_a_naive_instant_is_refused(broker: StubBroker, period: tuple[datetime, datetime]) -> None:
     with pytest.raises(ConfigurationError, match="time zone"):
         run_ticks(broker, *period)
+
+
+def test_all_of_a_long_period_is_told_of_also_beyond_what_a_history_keeps(stub_broker: StubBroker) -> None:
+    install(stub_broker, history_size=100)
+    declare(stub_broker, every(1))
+    assert len(run_ticks(stub_broker, MIDNIGHT, after(300))) == 300
+
+
+def test_a_tick_that_waits_for_a_run_ends_no_simulation(broker: StubBroker) -> None:
+    """Nobody works, so the first run is never over: what came after it is told of all the same."""
+    declare(broker, every(1, overlap="buffer_one"))
+    ticks = run_ticks(broker, MIDNIGHT, after(10))
+    assert [(tick.outcome, tick.fire_time_to) for tick in ticks] == [
+        ("enqueued", MIDNIGHT),
+        ("skipped_overlap", after(8)),
+    ]
