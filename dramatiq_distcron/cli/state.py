@@ -186,6 +186,9 @@ def _status(args: argparse.Namespace) -> int:
         print(f"Leader: {leader.holder}, term {leader.term}, since {ago(leader.since, now)}")
     else:
         print("Leader: none. Start one with: dramatiq-distcron beat BROKER")
+    for one in status.instances:
+        if one["role"] == "leader" and one.get("disabled"):
+            print(f"Disabled: the leader was started with {one['disabled']}, so nothing is enqueued.")
     print_table(
         ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST PASS", "HEARD OF", "HOLDER"],
         [
@@ -210,4 +213,5 @@ def _status(args: argparse.Namespace) -> int:
 
 def _instance_json(one: Any) -> dict[str, Any]:
     shown = {name: one[name] for name in ("holder", "role", "host", "pid", "version")}
-    return {**shown, **{name: instant(one[name]) for name in ("started_at", "last_pass_at", "last_seen_at")}}
+    times = {name: instant(one[name]) for name in ("started_at", "last_pass_at", "last_seen_at")}
+    return {**shown, **times, "disabled": one.get("disabled") or None}

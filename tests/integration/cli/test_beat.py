@@ -201,3 +201,19 @@ def test_a_stub_broker_is_warned_of_because_no_worker_sees_its_messages(
     assert app.beat(app.stub(NIGHTLY)).code == 0
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert told.startswith("The broker is a StubBroker: its messages stay in this process, and no worker sees them.")
+
+
+# -- switched off -------------------------------------------------------------------------------------------
+
+
+def test_a_beat_that_is_switched_off_warns_and_status_tells_it(
+    app: App, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCRON_DISABLED", "1")
+    beat = start("beat", app.on_redis(TWO))
+    assert "[WARNING]" in line_of(beat, "DISTCRON_DISABLED=1: if this beat leads, nothing is enqueued")
+    monkeypatch.delenv("DISTCRON_DISABLED")
+    wait_until(lambda: app.state("status", "--json").json["instances"], "a beat that told of itself")
+    (instance,) = app.state("status", "--json").json["instances"]
+    assert instance["disabled"] == "DISTCRON_DISABLED=1"
+    assert "Disabled: the leader was started with DISTCRON_DISABLED=1" in app.state("status").out

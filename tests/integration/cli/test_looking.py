@@ -255,7 +255,17 @@ def test_status_in_json_has_exactly_the_keys_it_promises(app: App, leader: Runni
     found = app.state("status", "--json").json
     assert set(found["leader"]) == {"holder", "term", "since"}
     (instance,) = found["instances"]
-    assert set(instance) == {"holder", "role", "host", "pid", "version", "started_at", "last_pass_at", "last_seen_at"}
+    assert set(instance) == {
+        "holder",
+        "role",
+        "host",
+        "pid",
+        "version",
+        "started_at",
+        "last_pass_at",
+        "last_seen_at",
+        "disabled",
+    }
 
 
 def test_status_tells_who_leads_and_since_when(app: App, leader: Running) -> None:
