@@ -46,8 +46,9 @@ def _pause(args: argparse.Namespace) -> int:
 
 
 def _resume(args: argparse.Namespace) -> int:
-    open_state(args).schedules.resume(args.name)
-    return _say(args, "resumed", f"Resumed {args.name!r}. What came in the pause is not made up for.")
+    if open_state(args).schedules.resume(args.name):
+        return _say(args, "resumed", f"Resumed {args.name!r}. What came in the pause is not made up for.")
+    return _say(args, "resumed", f"{args.name!r} was not paused. Nothing was changed.")
 
 
 def _remove(args: argparse.Namespace) -> int:
