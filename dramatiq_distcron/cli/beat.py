@@ -152,6 +152,9 @@ def _show_schedules(distcron: DistCron, args: argparse.Namespace) -> None:
         ["SCHEDULE", "WHEN", "ZONE", "ACTOR", "NEXT"],
         [(name, when, zone, actor, ago(at or None, now)) for at, name, when, zone, actor in rows],
     )
+    app = distcron.settings.app
+    if os.environ.get(DEV_SERVER) and app != "default":
+        print(f"In another terminal: export DISTCRON_APP={app}")
     print(f"Try one: dramatiq-distcron trigger {rows[0][1]!r} --broker {args.broker}", flush=True)
 
 
