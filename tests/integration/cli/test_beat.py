@@ -217,3 +217,13 @@ def test_a_beat_that_is_switched_off_warns_and_status_tells_it(
     (instance,) = app.state("status", "--json").json["instances"]
     assert instance["disabled"] == "DISTCRON_DISABLED=1"
     assert "Disabled: the leader was started with DISTCRON_DISABLED=1" in app.state("status").out
+
+
+@pytest.mark.parametrize("served", [True, False], ids=["of dev", "of its own"])
+def test_the_beat_of_dev_tells_how_another_terminal_finds_an_app_with_a_name(
+    app: App, redis_broker: RedisBroker, monkeypatch: pytest.MonkeyPatch, served: bool
+) -> None:
+    if served:
+        monkeypatch.setenv("DISTCRON_DEV_SERVER", install(redis_broker).open_backend().where)
+    out = app.beat(app.on_redis(TWO, options=", app='shop'")).out
+    assert ("In another terminal: export DISTCRON_APP=shop\n" in out) == served
