@@ -232,7 +232,10 @@ def test_an_interval_trigger_does_not_fire_before_its_start_and_after_its_end() 
 
 
 @pytest.mark.parametrize(
-    "trigger", [IntervalTrigger(minutes=5), IntervalTrigger(minutes=5, end_date="2030-01-01"), DateTrigger()], ids=repr
+    "trigger",
+    [IntervalTrigger(minutes=5), IntervalTrigger(minutes=5, end_date="2030-01-01"), DateTrigger()],
+    # Not their texts, which have the time in them: two processes of pytest would collect different tests.
+    ids=["interval", "interval with an end", "date"],
 )
 def test_a_trigger_that_took_the_time_from_the_clock_is_refused_with_what_to_do(trigger: Any) -> None:
     with pytest.raises(ScheduleError, match=r"each process would have another.*(start|run)_date=datetime\(2026"):
