@@ -30,28 +30,33 @@ class Staff:
         self._clock = clock
         self._known: set[str] = set()
         self._warned: set[str] = set()
+        #: Those that came since the workers were asked for last.
+        self._unsure: dict[str, str] = {}
         self._next_look = 0.0
 
     def enqueued(self, actors: Mapping[str, str]) -> None:
         """Warns once for each schedule whose actor, told by name, no worker that runs knows.
 
+        To be called with each pass, also if it enqueued nothing: the workers are not asked for each time.
         Nothing is said as long as no worker tells of itself: then the messages wait.
 
         Raises:
           StoreUnavailable, StoreRefused: the workers could not be asked for.
         """
-        unknown = self._unknown(actors)
+        self._unsure.update(self._unknown(actors))
         now = self._clock.monotonic()
-        if not unknown or now < self._next_look:
+        if not self._unsure or now < self._next_look:
             return
         self._next_look = now + _EACH
         told = [one.data for one in self._store.instances(keep=REMEMBERED) if one.data.get("role") == "worker"]
         self._known = {actor for data in told for actor in data.get("actors", ())}
-        for name, actor in self._unknown(actors).items() if told else ():
+        unknown = self._unknown(self._unsure) if told else {}
+        self._unsure.clear()
+        for name, actor in unknown.items():
             self._warned.add(name)
             self.logger.warning(
-                "Schedule %r was enqueued, and no worker that runs knows its actor %r: its messages end as dead "
-                "letters. Deploy the workers first, then the beats; and name the actor's module to the workers.",
+                "Schedule %r was enqueued, and no worker that tells of itself knows its actor %r: its messages end as "
+                "dead letters. Deploy the workers first, then the beats; and name the actor's module to the workers.",
                 name,
                 actor,
             )

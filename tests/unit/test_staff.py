@@ -39,7 +39,7 @@ def test_a_schedule_whose_actor_no_worker_knows_is_warned_of_once(
         tell(world, "a worker", "worker", "old")
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "'nightly' was enqueued, and no worker that runs knows its actor 'new'" in record.message
+    assert "'nightly' was enqueued, and no worker that tells of itself knows its actor 'new'" in record.message
 
 
 def test_one_worker_that_knows_the_actor_is_enough(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -65,6 +65,19 @@ def test_the_workers_are_not_asked_for_with_each_tick(world: World, monkeypatch:
         staff.enqueued({"nightly": "new"})
         world.clock.advance(1)
     assert len(asked) == 2
+
+
+def test_one_that_comes_right_after_the_workers_were_asked_for_is_not_forgotten(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell(world, "a worker", "worker", "old")
+    staff = staff_of(world)
+    staff.enqueued({"nightly": "new"})
+    staff.enqueued({"daily": "newer"})
+    assert len(caplog.records) == 1
+    world.clock.advance(6)
+    staff.enqueued({})
+    assert "'daily'" in caplog.records[1].message
 
 
 def test_a_pass_tells_the_actors_of_what_it_enqueued(world: World) -> None:
