@@ -24,6 +24,7 @@ from .proving import prove
 from .publishing import RedisPublisher
 from .scheduler import PassReport, Scheduler
 from .specs import Spec
+from .staff import Staff
 from .store.base import REMEMBERED, Acquired, Instance, Renewed
 from .store.redis import RedisStore
 from .trouble import Trouble
@@ -80,6 +81,7 @@ class Beat:
         self._progress = Progress(self._clock, max(_PATIENCE, _PATIENCE_LEASES * ttl / 1000))
         self.office = Office(self.backend.store, self.lease, self.specs, self._progress)
         self.scheduler = self._make_scheduler()
+        self._staff = Staff(self.backend.store, self._clock)
         self._keeper = Keeper(self.lease, self._progress, self._renewed)
         self._mover = Mover(distcron.open_backend, self._clock)
         self._trouble = Trouble(self.backend.where, self._clock, self.logger)
@@ -261,12 +263,17 @@ class Beat:
             # Also what the leader before left, who died between a commit and its publishing.
             self._outbox.look()
         self._last_pass_at = self.lease.now()
-        self._do_chores()
+        self._do_chores(report)
         return report
 
-    def _do_chores(self) -> None:
+    def _do_chores(self, report: PassReport) -> None:
         """What is not worth a tick: if the store refuses it, the ticks go on."""
-        for chore in (self._sweep_now_and_then, lambda: self._beat_heart("leader")):
+        chores = (
+            self._sweep_now_and_then,
+            lambda: self._beat_heart("leader"),
+            lambda: self._staff.enqueued(report.actors),
+        )
+        for chore in chores:
             try:
                 chore()
             except StoreRefused as error:
@@ -345,4 +352,5 @@ class Beat:
         self._next_heartbeat = now + _HEARTBEAT
         self.office.look()
         about = about_process(self._distcron.broker, role, self._started_at, self._last_pass_at)
+        about["disabled"] = self._distcron.settings.disabled
         self.backend.store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)

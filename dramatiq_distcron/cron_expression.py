@@ -249,7 +249,12 @@ def _checked_seconds(seconds: object) -> SecondsField:
 def _expand_alias(text: str, seconds: SecondsField) -> str:
     name = text.lower()
     if name.startswith("@reboot"):
-        _refuse(text, "a start of the machine is not a time", "use run_at_start=True")
+        _refuse(
+            text,
+            "a start of the machine is not a time, and has no equal here",
+            "let what starts your machine do it; run_at_start=True gives one tick when the schedule is stored for the "
+            "first time, and none after a restart",
+        )
     if name.startswith("@every"):
         _refuse(text, "an interval is not a cron expression", "use every(...)")
     if name not in _ALIASES:

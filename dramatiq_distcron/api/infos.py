@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..durations import iso
 from ..errors import ScheduleError
+from ..policies import Policy
 from ..specs import Pause, Spec, parse_spec
 from ..store.base import NEVER, History, Stored
+
+#: Policies that are stored in ms.
+_DURATIONS = ("misfire_grace_time", "overlap_timeout", "spread", "expires")
 
 __all__ = ["RunInfo", "ScheduleInfo", "TickInfo", "schedule_info", "tick_info"]
 
@@ -19,7 +23,9 @@ __all__ = ["RunInfo", "ScheduleInfo", "TickInfo", "schedule_info", "tick_info"]
 class ScheduleInfo:
     """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``.
 
-    ``reason`` says why it is disabled, or why and until when it is paused.
+    ``reason`` says why it is disabled, or why and until when it is paused. ``args`` and ``kwargs`` are those of the
+    actor; ``None`` if another encoder than Dramatiq's own encoded them, which ``encoder`` names then. ``policy`` has
+    the policies that differ from the built-in defaults, with durations in seconds and instants as text.
     """
 
     name: str
@@ -35,6 +41,10 @@ class ScheduleInfo:
     source: str
     state: str
     reason: str
+    args: list[Any] | None = None
+    kwargs: Mapping[str, Any] | None = None
+    encoder: str | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,26 @@ def schedule_info(stored: Stored, last: Mapping[str, Any] | None, now: int) -> S
         source=spec.source if spec else _guess(stored.spec, "source"),
         state=_state(stored, spec),
         reason=_pause_reason(pause) if pause else reason,
+        **(_settings(spec) if spec else {}),
     )
+
+
+def _settings(spec: Spec) -> dict[str, Any]:
+    """What it is called with, and how its fire times are dealt with."""
+    defaults = asdict(Policy())
+    policy = {name: _shown(name, value) for name, value in asdict(spec.policy).items() if value != defaults[name]}
+    if "encoded" in spec.payload:
+        return {"encoder": str(spec.payload.get("encoder")), "policy": policy}
+    return {"args": list(spec.payload["args"]), "kwargs": dict(spec.payload["kwargs"]), "policy": policy}
+
+
+def _shown(name: str, value: Any) -> Any:
+    """The value of a policy as it is written: durations in seconds, instants as text."""
+    if name in ("start", "end"):
+        return iso(value)
+    if name not in _DURATIONS:
+        return value
+    return value / 1000 if value % 1000 else value // 1000
 
 
 def _pause_of(spec: Spec | None, now: int) -> Pause | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import edits
 from ..arguments import refuse_misfit
-from ..durations import instant_ms
+from ..durations import instant_ms, iso
 from ..errors import (
     ConfigurationError,
     ConflictError,
@@ -30,6 +30,7 @@ from ..store.base import ANY_RUN, NEVER, NO_RUN, REMEMBERED, Edit, Fire, Guard, 
 from ..suggestions import did_you_mean
 from ..ticks import ENQUEUED
 from .infos import ScheduleInfo, TickInfo, schedule_info, tick_info
+from .wanted import checked_pairs, refuse_nameless
 
 if TYPE_CHECKING:
     from dramatiq import Actor, Broker, Message
@@ -96,7 +97,8 @@ class Schedules:
         What was due under the old one gets its outcome. The cursor stays where it is unless the times change.
 
         Parameters:
-          schedule: its ``name=`` is the key; the actor's name unless given.
+          schedule: its ``name=`` is the key, so give it one. Without, it is the actor's name, and a schedule of that
+            name with other arguments is not replaced.
           actor: the actor, or its name; a name must be declared here or known from a running process of the app.
 
         Raises:
@@ -108,14 +110,26 @@ class Schedules:
 
     def put_many(self, schedules: Iterable[tuple[Schedule, Actor[Any, Any] | str]]) -> None:
         """As :meth:`put`, for many pairs of schedule and actor. All are checked before the first is stored."""
-        specs = {}
-        for schedule, actor in schedules:
+        specs: dict[str, Spec] = {}
+        nameless = set()
+        for schedule, actor in checked_pairs(schedules):
             spec = self._spec(schedule, actor)
             if spec.name in specs:
-                raise ConflictError(f"Two of the schedules are named {spec.name!r}. A name stands for one schedule.")
+                hint = "" if schedule.name else " Without one it has the actor's: give each name='...'."
+                raise ConflictError(
+                    f"Two of the schedules are named {spec.name!r}. A name stands for one schedule.{hint}"
+                )
             specs[spec.name] = spec
+            nameless |= set() if schedule.name else {spec.name}
         specs = self._backend().checked(specs)
+        self._refuse_nameless([specs[name] for name in sorted(nameless)])
         self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], self._decided, now))
+
+    def _refuse_nameless(self, specs: Sequence[Spec]) -> None:
+        stored = self._backend().store.get([spec.name for spec in specs]) if specs else {}
+        for spec in specs:
+            if spec.name in stored:
+                refuse_nameless(_parsed(stored[spec.name]), spec)
 
     def remove(self, name: str) -> None:
         """Removes a schedule that came by the API.
@@ -130,17 +144,31 @@ class Schedules:
         """From now on the schedule's fire times are recorded as ``paused``, and are not made up for later.
 
         Parameters:
-          until: an aware datetime at which it goes on by itself.
+          until: an aware datetime to come, at which it goes on by itself.
 
         Raises:
           NotFoundError: there is none of that name.
+          ConfigurationError: ``until`` has passed, by the store's clock.
         """
         end = None if until is None else instant_ms(until, "until")
         self._edit([name], lambda stored, _, now: _pause(self._found(stored, name), reason, end, now))
 
-    def resume(self, name: str) -> None:
-        """The schedule fires again, from now on. Raises ``NotFoundError`` if there is none of that name."""
-        self._edit([name], lambda stored, _, now: _resume(self._found(stored, name), now))
+    def resume(self, name: str) -> bool:
+        """The schedule fires again, from now on. Raises ``NotFoundError`` if there is none of that name.
+
+        Returns:
+          Whether it was paused.
+        """
+        was_paused = False
+
+        def make(stored: Stored | None, _: str, now: int) -> Edit | None:
+            nonlocal was_paused
+            edit = _resume(self._found(stored, name), now)
+            was_paused |= edit is not None
+            return edit
+
+        self._edit([name], make)
+        return was_paused
 
     def _spec(self, schedule: Schedule, actor: Actor[Any, Any] | str) -> Spec:
         actor_name = actor if isinstance(actor, str) else actor.actor_name
@@ -323,7 +351,13 @@ def _remove(stored: Stored, now: int) -> Edit:
 
 
 def _pause(stored: Stored, reason: str, until: int | None, now: int) -> Edit:
-    return edits.pause(stored, _usable(stored), reason, until, now)
+    spec = _usable(stored)
+    if until is not None and until <= now:
+        raise ConfigurationError(
+            f"The pause of {stored.name!r} would be over before it begins: until={iso(until)} has passed, as it is "
+            f"{iso(now)}. Give it an instant to come, or none: then it lasts until resume()."
+        )
+    return edits.pause(stored, spec, reason, until, now)
 
 
 def _resume(stored: Stored, now: int) -> Edit | None:

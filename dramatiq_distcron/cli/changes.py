@@ -25,6 +25,7 @@ def add_commands(commands: Any) -> None:
     pause.add_argument(
         "--for", metavar="D", dest="duration", type=duration(_length), help="end by itself after 90s, 15m, 2h"
     )
+    pause.too_many = "Quote a reason of several words; a duration is one word: --for 15m."
     add_named(commands, "resume", _resume, "let a paused schedule fire again, from now on")
     add_named(commands, "trigger", _trigger, "enqueue a schedule's message now, beside its fire times")
     add_named(commands, "remove", _remove, "remove a schedule that came by the API")
@@ -46,8 +47,9 @@ def _pause(args: argparse.Namespace) -> int:
 
 
 def _resume(args: argparse.Namespace) -> int:
-    open_state(args).schedules.resume(args.name)
-    return _say(args, "resumed", f"Resumed {args.name!r}. What came in the pause is not made up for.")
+    if open_state(args).schedules.resume(args.name):
+        return _say(args, "resumed", f"Resumed {args.name!r}. What came in the pause is not made up for.")
+    return _say(args, "resumed", f"{args.name!r} was not paused. Nothing was changed.")
 
 
 def _remove(args: argparse.Namespace) -> int:

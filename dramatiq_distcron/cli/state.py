@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
+#: What `list` leaves out.
+_ONLY_IN_SHOW = ("args", "kwargs", "policy")
+
 
 def add_commands(commands: Any) -> None:
     add_command(commands, "list", _list, "show the schedules with their next and last fire times")
@@ -72,7 +75,8 @@ def _hint(distcron: DistCron, *, empty: bool) -> None:
 
 def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
     shown = asdict(one)
-    del shown["reason"]
+    for name in ("reason", "encoder", *_ONLY_IN_SHOW):
+        del shown[name]
     return {
         **shown,
         "next_fire_time": instant(one.next_fire_time),
@@ -106,7 +110,7 @@ def _show(args: argparse.Namespace) -> int:
     distcron = open_state(args)
     one = distcron.schedules.get(args.name)
     if args.json:
-        print_json(_schedule_json(one))
+        print_json({**_schedule_json(one), **{name: getattr(one, name) for name in _ONLY_IN_SHOW}})
         return Exit.OK
     now = distcron.open_backend().store.now()
     rows = {
@@ -114,6 +118,8 @@ def _show(args: argparse.Namespace) -> int:
         "when": f"{one.expression} ({one.timezone})" if one.timezone else one.expression,
         "actor": f"{one.actor}, on queue {one.queue!r}",
         "state": state_of(one),
+        "called with": _call(one),
+        "policies": ", ".join(f"{name}={value!r}" for name, value in one.policy.items()),
         "defined in": one.source,
         "next": ago(one.next_fire_time, now),
         "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}".rstrip(),
@@ -123,6 +129,14 @@ def _show(args: argparse.Namespace) -> int:
         if value:
             print(f"{name + ':':<12} {value}")
     return Exit.OK
+
+
+def _call(one: ScheduleInfo) -> str:
+    """The arguments of the actor, as they are written in Python."""
+    if one.encoder:
+        return f"arguments that {one.encoder} encoded"
+    named = (one.kwargs or {}).items()
+    return ", ".join([*map(repr, one.args or ()), *(f"{name}={value!r}" for name, value in named)])
 
 
 def _history(args: argparse.Namespace) -> int:
@@ -186,6 +200,9 @@ def _status(args: argparse.Namespace) -> int:
         print(f"Leader: {leader.holder}, term {leader.term}, since {ago(leader.since, now)}")
     else:
         print("Leader: none. Start one with: dramatiq-distcron beat BROKER")
+    for one in status.instances:
+        if one["role"] == "leader" and one.get("disabled"):
+            print(f"Disabled: the leader was started with {one['disabled']}, so nothing is enqueued.")
     print_table(
         ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST PASS", "HEARD OF", "HOLDER"],
         [
@@ -210,4 +227,5 @@ def _status(args: argparse.Namespace) -> int:
 
 def _instance_json(one: Any) -> dict[str, Any]:
     shown = {name: one[name] for name in ("holder", "role", "host", "pid", "version")}
-    return {**shown, **{name: instant(one[name]) for name in ("started_at", "last_pass_at", "last_seen_at")}}
+    times = {name: instant(one[name]) for name in ("started_at", "last_pass_at", "last_seen_at")}
+    return {**shown, **times, "disabled": one.get("disabled") or None}

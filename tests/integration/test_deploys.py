@@ -178,3 +178,23 @@ def test_a_leader_that_knows_no_schedule_at_all_retires_none(version: Deploy, st
     hand_over(running, start_beat(empty))
     assert states(empty) == {"a": "active", "b": "active"}
     await_ticks(empty, "a", "b")
+
+
+# -- beats before workers ---------------------------------------------------------------------------------------
+
+
+def test_a_beat_that_is_newer_than_the_workers_warns_of_the_actors_they_do_not_know(
+    version: Deploy, start_beat: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = version(), version("old")
+    dramatiq.actor(lambda: None, broker=new.broker, actor_name="fresh", periodic=every(1, name="new"))
+    worker = dramatiq.Worker(old.broker, worker_threads=1, worker_timeout=100)
+    worker.start()
+    try:
+        wait_until(lambda: old.status().instances, "a worker that told of itself")
+        start_beat(new)
+        wait_until(lambda: "no worker that tells of itself knows its actor 'fresh'" in caplog.text, "the warning")
+    finally:
+        worker.stop()
+    warned = [record.message for record in caplog.records if "tells of itself" in record.message]
+    assert [text.split()[1] for text in warned] == ["'new'"]

@@ -50,6 +50,33 @@ def test_every_block_of_python_runs(
     exec(compile(blocks(page, "python")[number], f"{page_id(page)}, block {number}", "exec", dont_inherit=True), known)
 
 
+#: What a page may say it assumes, and the names that gives.
+ASSUMED: dict[str, dict[str, object]] = {
+    "assume a broker that is set": {},
+    "import cron, every`": {"cron": cron, "every": every},
+}
+
+
+#: All but the front page, whose block is an excerpt and says so.
+COMPLETE = [page for page in PAGES if blocks(page, "python") and "This is an excerpt" not in prose(page)]
+
+
+@pytest.mark.parametrize("page", COMPLETE, ids=page_id)
+def test_the_first_block_of_a_page_needs_nothing_but_what_the_page_says_it_assumes(
+    page: Path, redis_broker: RedisBroker, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCRON_REDIS_URL", server.url)
+    text = prose(page)
+    monkeypatch.setattr("dramatiq.broker.global_broker", None)
+    if "assume a broker that is set" in text:
+        install(redis_broker)
+        dramatiq.set_broker(redis_broker)
+    known: dict[str, object] = {"__name__": "block"}
+    for said, names in ASSUMED.items():
+        known |= names if said in text else {}
+    exec(compile(blocks(page, "python")[0], page_id(page), "exec", dont_inherit=True), known)
+
+
 BEFORE = [(page, text) for page in PAGES for text in blocks(page, "{code-block} python")]
 
 

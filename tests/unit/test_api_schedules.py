@@ -602,3 +602,101 @@ def test_an_actor_object_need_not_be_of_this_broker(world: World, schedules: Sch
     schedules.put(every(10, name="report:7"), job)
     assert schedules.get("report:7").actor == "job"
     other.close()
+
+
+# -- what cannot be put ----------------------------------------------------------------------------------------
+
+
+def plain_function() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("schedule", "actor", "told"),
+    [
+        ("0 3 * * *", "job", r"Did you mean cron\('0 3 \* \* \*'\)\?"),
+        (60, "job", r"such as cron\(.*not 60\."),
+        ([every(60)], "job", "each with one actor, not"),
+        ("job", every(60), "The schedule comes first, then the actor"),
+        (every(60), plain_function, "plain_function is no actor: put @dramatiq.actor above it"),
+        (every(60), None, "takes an actor or its name beside the schedule. It is not None"),
+    ],
+)
+def test_what_is_no_schedule_with_an_actor_is_refused_with_what_to_write(
+    world: World, schedules: Schedules, schedule: Any, actor: Any, told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        schedules.put(schedule, actor)
+    assert names(world) == ["nightly"]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [{"job": every(60)}, {every(60): "job"}, (every(60), "job"), every(60), None, "job", [(every(60), "job", 1)], [[]]],
+    ids=lambda pairs: type(pairs).__name__,
+)
+def test_what_is_no_pairs_is_refused_with_what_to_write(world: World, schedules: Schedules, pairs: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"put_many\(\) takes pairs of a schedule and an actor"):
+        schedules.put_many(pairs)
+    assert names(world) == ["nightly"]
+
+
+def test_a_loop_that_gives_no_names_is_refused_at_its_second_schedule(world: World, schedules: Schedules) -> None:
+    schedules.put(every(60, args=(7,)), "job")
+    with pytest.raises(ConfigurationError, match=r"stored with other arguments.*name='job:7'"):
+        schedules.put(every(60, args=(8,)), "job")
+    with pytest.raises(ConflictError, match=r"give each name="):
+        schedules.put_many((every(60, args=(tenant,)), "job") for tenant in (7, 8))
+    world.at(60)
+    assert [message.args for message in world.messages() if message.args] == [(7,)]
+
+
+def test_a_schedule_without_a_name_is_put_again_as_it_was_or_with_other_times(
+    world: World, schedules: Schedules
+) -> None:
+    schedules.put(every(60, args=(7,)), "job")
+    schedules.put(every(60, args=(7,)), "job")
+    schedules.put(every(90, args=(7,)), "job")
+    assert schedules.get("job").expression == "every 0:01:30"
+
+
+def test_with_the_actors_name_given_it_takes_other_arguments(world: World, schedules: Schedules) -> None:
+    schedules.put(every(60, args=(7,)), "job")
+    schedules.put(every(60, name="job", args=(8,)), "job")
+    world.at(60)
+    assert [message.args for message in world.messages() if message.args] == [(8,)]
+
+
+def test_a_pause_that_is_over_before_it_begins_is_refused(world: World, schedules: Schedules) -> None:
+    for until in (BEGIN, BEGIN - timedelta(days=1)):
+        with pytest.raises(ConfigurationError, match="has passed"):
+            schedules.pause("nightly", until=until)
+    assert not schedules.get("nightly").paused
+
+
+def test_resume_tells_whether_it_was_paused(world: World, schedules: Schedules) -> None:
+    assert not schedules.resume("nightly")
+    schedules.pause("nightly")
+    assert schedules.resume("nightly")
+
+
+def test_a_schedule_is_shown_with_its_arguments_and_the_policies_that_are_no_defaults(
+    world: World, schedules: Schedules
+) -> None:
+    end = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    dramatiq.actor(lambda number, x: None, actor_name="other", broker=world.broker)
+    schedules.put(every(60, name="a", args=(7,), kwargs={"x": [1]}, spread=30, overlap="skip", end=end), "other")
+    info = schedules.get("a")
+    assert (info.args, info.kwargs, info.encoder) == ([7], {"x": [1]}, None)
+    assert info.policy == {"spread": 30, "overlap": "skip", "end": "2030-01-01T00:00:00.000Z"}
+    assert schedules.get("nightly").policy == {}
+
+
+def test_arguments_of_another_encoder_are_not_shown_but_its_name_is(world: World, schedules: Schedules) -> None:
+    before = dramatiq.get_encoder()
+    dramatiq.set_encoder(PickleEncoder())
+    try:
+        schedules.put(every(60, name="a", args=(7,)), "job")
+    finally:
+        dramatiq.set_encoder(before)
+    info = schedules.get("a")
+    assert (info.args, info.kwargs, info.encoder) == (None, None, "PickleEncoder")

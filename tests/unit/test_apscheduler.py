@@ -19,7 +19,7 @@ from dramatiq.brokers.stub import StubBroker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dramatiq_distcron import ConfigurationError, apscheduler_triggers, cron, from_apscheduler
+from dramatiq_distcron import ConfigurationError, any_of, apscheduler_triggers, cron, from_apscheduler
 from dramatiq_distcron.errors import ScheduleError
 from dramatiq_distcron.timing_json import timing_from_json
 from dramatiq_distcron.zones import UnknownZone
@@ -232,7 +232,10 @@ def test_an_interval_trigger_does_not_fire_before_its_start_and_after_its_end() 
 
 
 @pytest.mark.parametrize(
-    "trigger", [IntervalTrigger(minutes=5), IntervalTrigger(minutes=5, end_date="2030-01-01"), DateTrigger()], ids=repr
+    "trigger",
+    [IntervalTrigger(minutes=5), IntervalTrigger(minutes=5, end_date="2030-01-01"), DateTrigger()],
+    # Not their texts, which have the time in them: two processes of pytest would collect different tests.
+    ids=["interval", "interval with an end", "date"],
 )
 def test_a_trigger_that_took_the_time_from_the_clock_is_refused_with_what_to_do(trigger: Any) -> None:
     with pytest.raises(ScheduleError, match=r"each process would have another.*(start|run)_date=datetime\(2026"):
@@ -443,3 +446,58 @@ def test_an_unknown_option_is_refused_with_a_suggestion() -> None:
 def test_apscheduler_is_not_imported_by_apps_that_do_not_use_it() -> None:
     code = "import sys, dramatiq_distcron; sys.exit(any(name.startswith('apscheduler') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- whose zone -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's zone is Berlin's."""
+    for kind in ("cron", "interval", "date", "calendarinterval"):
+        monkeypatch.setattr(f"apscheduler.triggers.{kind}.get_localzone", lambda: ZoneInfo("Europe/Berlin"))
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CronTrigger(hour=3),
+        lambda: IntervalTrigger(hours=1, start_date=datetime(2026, 1, 1)),
+        lambda: DateTrigger(datetime(2026, 12, 24, 18)),
+        lambda: CalendarIntervalTrigger(days=1, hour=3, start_date=date(2026, 1, 1)),
+    ],
+)
+def test_a_trigger_in_the_zone_of_the_host_is_warned_of_unless_its_zone_is_said(make: Any) -> None:
+    (warning, *_) = from_apscheduler(make()).warnings()
+    assert "zone Europe/Berlin is that of this host" in warning
+    assert "from_apscheduler(trigger, tz='Europe/Berlin')" in warning
+    assert not any("of this host" in text for text in from_apscheduler(make(), tz="Europe/Berlin").warnings())
+    with pytest.raises(ScheduleError, match=r"in the zone Europe/Berlin, and tz= says Asia/Tokyo"):
+        from_apscheduler(make(), tz="Asia/Tokyo")
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_a_trigger_in_another_zone_than_the_hosts_is_not_warned_of(zone: str) -> None:
+    assert from_apscheduler(CronTrigger(hour=3, timezone=zone)).warnings() == ()
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_the_zone_of_a_part_is_warned_of_as_well() -> None:
+    joined = any_of(from_apscheduler(CronTrigger(hour=3)), from_apscheduler(CronTrigger(hour=4, timezone="UTC")))
+    assert len(joined.warnings()) == 1
+
+
+def test_an_explicit_utc_is_not_taken_for_the_zone_of_a_host_that_is_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apscheduler.triggers.cron.get_localzone", lambda: ZoneInfo("UTC"))
+    assert from_apscheduler(CronTrigger(hour=3, timezone="UTC")).warnings() == ()
+    assert len(from_apscheduler(CronTrigger(hour=3)).warnings()) == 1
+
+
+def test_a_host_whose_zone_cannot_be_told_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> ZoneInfo:
+        raise LookupError("no such zone")
+
+    monkeypatch.setattr("apscheduler.triggers.cron.get_localzone", fail)
+    assert from_apscheduler(CronTrigger(hour=3, timezone="Europe/Berlin")).warnings() == ()

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -221,6 +222,31 @@ def test_check_ends_with_6_on_a_finding(check: Callable[..., Any], schedules: st
     assert err == ""
     assert finding in next(line for line in out.splitlines() if line.startswith("Finding: "))
     assert out.splitlines()[-1].endswith("1 finding.")
+
+
+def test_check_goes_on_after_a_schedule_that_cannot_be_used_and_names_its_line(check: Callable[..., Any]) -> None:
+    bad = "every(60, name={!r}, args=(object(),))"
+    code, out, _ = check(
+        f"[every(60, name='good'), {bad.format('bad')}, {bad.format('worse')}]\n)\ndef first(*a): ...\n"
+        "@dramatiq.actor(periodic=every(60, name='last')"
+    )
+    assert code == Exit.FINDINGS
+    found = [line for line in out.splitlines() if line.startswith("Finding: ")]
+    assert [line.split()[1] for line in found] == ["bad:", "worse:"]
+    assert all(re.search(r"checked_app\.py, line \d+\)\.$", line) for line in found)
+    assert {"good", "last"} <= {line.split()[0] for line in out.splitlines()}
+
+
+def test_check_finds_a_trigger_in_the_zone_of_the_host(
+    check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apscheduler.triggers.cron.get_localzone", lambda: ZoneInfo("Asia/Tokyo"))
+    trigger = "__import__('apscheduler.triggers.cron').triggers.cron.CronTrigger(hour=3)"
+    code, out, _ = check(f"__import__('dramatiq_distcron').from_apscheduler({trigger})", "--json")
+    assert code == Exit.FINDINGS
+    found = json.loads(out)
+    assert "the trigger's zone Asia/Tokyo is that of this host" in found["findings"][0]
+    assert found["findings"] == [f"job: {warning}" for warning in found["schedules"][0]["warnings"]]
 
 
 def test_check_can_let_warnings_pass(check: Callable[..., Any]) -> None:

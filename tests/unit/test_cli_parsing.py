@@ -201,6 +201,22 @@ def test_an_unknown_option_is_refused_with_a_suggestion(capsys: Capture, argv: l
     assert message.endswith(f"Did you mean {meant!r}?")
 
 
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["explain", "0", "3", "app.py", "docs"], "Quote the expression: explain '0 3 * * *'."),
+        (["pause", "x", "--for", "5", "min"], "a duration is one word: --for 15m."),
+        (["pause", "x", "--reason", "too", "loud"], "Quote a reason of several words"),
+        (["resume", "x", "y"], "See dramatiq-distcron resume --help."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_word_too_many_is_refused_with_what_was_meant(capsys: Capture, argv: list[str], told: str) -> None:
+    message = refused(capsys, *argv)
+    assert message.startswith(f"dramatiq-distcron {argv[0]}: error: unrecognized arguments:")
+    assert told in message
+
+
 @pytest.mark.parametrize("option", ["--verb", "--pid", "--log-form=json", "--on"])
 def test_an_option_must_be_written_out(capsys: Capture, option: str) -> None:
     assert "unrecognized arguments" in refused(capsys, "beat", "app", option)

@@ -608,3 +608,10 @@ def test_only_the_one_error_leaves_the_parser(text: str) -> None:
         except InvalidCronExpression:
             continue
         assert expression.has_hash or expression.next_wall(MIDNIGHT) is not None
+
+
+def test_a_start_of_the_machine_is_refused_with_what_run_at_start_really_does() -> None:
+    with pytest.raises(
+        InvalidCronExpression, match=r"no equal here.*stored for the first time, and none after a restart"
+    ):
+        parse("@reboot")

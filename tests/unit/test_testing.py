@@ -116,3 +116,23 @@ def test_a_tick_that_waits_for_a_run_ends_no_simulation(broker: StubBroker) -> N
         ("enqueued", MIDNIGHT),
         ("skipped_overlap", after(8)),
     ]
+
+
+def test_a_period_that_ends_before_it_starts_is_refused(broker: StubBroker) -> None:
+    declare(broker, every(60))
+    with pytest.raises(ConfigurationError, match=r"ends before it starts.*The start comes first"):
+        run_ticks(broker, after(60), MIDNIGHT)
+    assert run_ticks(broker, MIDNIGHT, MIDNIGHT) == []
+
+
+def test_the_extra_tick_of_a_start_is_just_before_the_first_period(broker: StubBroker) -> None:
+    declare(broker, every(60, run_at_start=True))
+    assert shown(run_ticks(broker, MIDNIGHT, after(1))) == [("job", -0.001, "enqueued"), ("job", 0, "enqueued")]
+    assert shown(run_ticks(broker, after(60), after(61))) == [("job", 60, "enqueued")]
+
+
+def test_what_is_skipped_in_a_row_is_one_tick_over_several_calls(broker: StubBroker) -> None:
+    declare(broker, every(10, overlap="skip"))
+    run_ticks(broker, MIDNIGHT, after(40))
+    (tick,) = run_ticks(broker, after(40), after(80))
+    assert (tick.fire_time, tick.fire_time_to) == (after(10), after(70))

@@ -201,3 +201,29 @@ def test_a_stub_broker_is_warned_of_because_no_worker_sees_its_messages(
     assert app.beat(app.stub(NIGHTLY)).code == 0
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert told.startswith("The broker is a StubBroker: its messages stay in this process, and no worker sees them.")
+
+
+# -- switched off -------------------------------------------------------------------------------------------
+
+
+def test_a_beat_that_is_switched_off_warns_and_status_tells_it(
+    app: App, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCRON_DISABLED", "1")
+    beat = start("beat", app.on_redis(TWO))
+    assert "[WARNING]" in line_of(beat, "DISTCRON_DISABLED=1: if this beat leads, nothing is enqueued")
+    monkeypatch.delenv("DISTCRON_DISABLED")
+    wait_until(lambda: app.state("status", "--json").json["instances"], "a beat that told of itself")
+    (instance,) = app.state("status", "--json").json["instances"]
+    assert instance["disabled"] == "DISTCRON_DISABLED=1"
+    assert "Disabled: the leader was started with DISTCRON_DISABLED=1" in app.state("status").out
+
+
+@pytest.mark.parametrize("served", [True, False], ids=["of dev", "of its own"])
+def test_the_beat_of_dev_tells_how_another_terminal_finds_an_app_with_a_name(
+    app: App, redis_broker: RedisBroker, monkeypatch: pytest.MonkeyPatch, served: bool
+) -> None:
+    if served:
+        monkeypatch.setenv("DISTCRON_DEV_SERVER", install(redis_broker).open_backend().where)
+    out = app.beat(app.on_redis(TWO, options=", app='shop'")).out
+    assert ("In another terminal: export DISTCRON_APP=shop\n" in out) == served

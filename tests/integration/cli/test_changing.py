@@ -189,3 +189,10 @@ def test_a_schedule_whose_run_is_not_over_is_not_triggered_where_runs_must_not_o
         f"before is over, and message {first} is not. Wait for it, or look at it in the history.\n"
     )
     assert [message.message_id for message in queued(redis_broker)] == [first]
+
+
+def test_resume_of_one_that_is_not_paused_says_so(shop: App) -> None:
+    ran = shop.state("resume", "report:7")
+    assert (ran.code, ran.out) == (0, "'report:7' was not paused. Nothing was changed.\n")
+    assert shop.state("pause", "report:7").code == 0
+    assert shop.state("resume", "report:7").out.startswith("Resumed 'report:7'.")

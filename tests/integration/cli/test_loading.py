@@ -216,3 +216,26 @@ def test_without_schedules_it_runs_and_warns_with_the_modules_scanned(
     (warning,) = [text for text in told if "StubBroker" not in text]
     assert warning.startswith(f"No schedules were found. Modules scanned: {name}, {more}, with the actors plain.")
     assert f"dramatiq-distcron beat {name} MODULE" in warning
+
+
+def test_a_file_is_refused_with_the_name_of_its_module(app: App) -> None:
+    name = app.stub(NIGHTLY)
+    for given in (f"{name}.py", f"./{name}.py", f"./{name}"):
+        assert app.refused(2, given) == f"{given!r} is a file. Name the module, as for import; here: {name}."
+    assert app.refused(2, "shop/tasks.py").endswith("here: shop.tasks.")
+    assert app.refused(2, f"{app.folder}/{name}.py").endswith("its folder goes to --path.")
+    assert app.refused(2, name, f"./{name}.py").endswith(f"here: {name}.")
+
+
+@pytest.mark.parametrize(("option", "meant"), [("peridoic", "periodic"), ("max_retris", "max_retries")])
+def test_an_option_of_an_actor_that_is_misspelt_is_told_with_the_nearest(app: App, option: str, meant: str) -> None:
+    name = app.stub(f"@dramatiq.actor({option}=None)\ndef job(): ...\n")
+    message = app.refused(2, name)
+    assert message.startswith(f"In module {name!r} an actor has the option {option!r}, which does not exist (")
+    assert message.endswith(f"Did you mean {meant!r}?")
+    assert re.search(r"\.py, line \d+\)", message)
+
+
+def test_an_option_that_is_like_none_is_told_in_dramatiqs_words(app: App) -> None:
+    name = app.stub("@dramatiq.actor(zzz=1)\ndef job(): ...\n")
+    assert "The following actor options are undefined: zzz" in app.refused(2, name)

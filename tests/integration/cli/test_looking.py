@@ -126,9 +126,23 @@ def test_next_leaves_out_what_does_not_fire_by_itself(shop: App, client: Any) ->
     assert [one["schedule"] for one in shop.state("next", "--json").json["next"]] == ["hourly"]
 
 
-def test_show_in_json_is_what_list_has_of_it(shop: App) -> None:
+def test_show_in_json_is_what_list_has_of_it_with_arguments_and_policies(shop: App) -> None:
     (_, report) = shop.state("list", "--json").json["schedules"]
-    assert shop.state("show", "report:7", "--json").json == report
+    shown = shop.state("show", "report:7", "--json").json
+    assert {name: shown[name] for name in report} == report
+    assert {name: shown[name] for name in set(shown) - set(report)} == {"args": [7], "kwargs": {}, "policy": {}}
+
+
+def test_show_tells_what_the_actor_is_called_with_and_which_policies_are_no_defaults(shop: App) -> None:
+    options = "args=(7, 'a'), kwargs={'x': None}, spread=1.5, overlap='skip'"
+    text = f"@dramatiq.actor(periodic=every(hours=1, {options}))\ndef report(a, b, x): ...\n"
+    assert shop.beat(shop.on_redis(text)).code == 0
+    shown = shop.state("show", "report", "--json").json
+    assert (shown["args"], shown["kwargs"]) == ([7, "a"], {"x": None})
+    assert shown["policy"] == {"overlap": "skip", "spread": 1.5}
+    for_people = shop.state("show", "report").out
+    assert re.search(r"^called with: 7, 'a', x=None$", for_people, re.MULTILINE)
+    assert re.search(r"^policies: +overlap='skip', spread=1.5$", for_people, re.MULTILINE)
 
 
 def test_show_tells_people_what_is_stored_of_a_schedule(shop: App) -> None:
@@ -136,7 +150,7 @@ def test_show_tells_people_what_is_stored_of_a_schedule(shop: App) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d 0[12]:00:00Z \(in .+\)", shown.pop("next"))
     assert shown == {
         "schedule": "report:7", "when": "0 3 * * * (Europe/Berlin)", "actor": "report, on queue 'reports'",
-        "state": "active", "defined in": "code", "last": "-",
+        "state": "active", "defined in": "code", "last": "-", "called with": "7",
     }  # fmt: skip
 
 
@@ -255,7 +269,17 @@ def test_status_in_json_has_exactly_the_keys_it_promises(app: App, leader: Runni
     found = app.state("status", "--json").json
     assert set(found["leader"]) == {"holder", "term", "since"}
     (instance,) = found["instances"]
-    assert set(instance) == {"holder", "role", "host", "pid", "version", "started_at", "last_pass_at", "last_seen_at"}
+    assert set(instance) == {
+        "holder",
+        "role",
+        "host",
+        "pid",
+        "version",
+        "started_at",
+        "last_pass_at",
+        "last_seen_at",
+        "disabled",
+    }
 
 
 def test_status_tells_who_leads_and_since_when(app: App, leader: Running) -> None:
