@@ -13,11 +13,16 @@ autodoc_member_order = "bysource"
 
 # In signatures: the names of Dramatiq and the standard library, and those that are explained where they are used.
 nitpick_ignore_regex = [
-    ("py:class", r"(collections\.abc|datetime|tuple)\b.*"),
+    ("py:class", r"BaseTrigger|dramatiq_distcron\.timings\.Timing"),
+    ("py:class", r"(collections\.abc|datetime|dramatiq\.(brokers|message)|tuple)\b.*"),
     ("py:class", r"Actor|Broker|Message|P|R"),
-    ("py:class", r"Backend|CatchUp|DistCronOptions|Duration|ScheduleOptions|dramatiq_distcron\.schedules\.Timing"),
     # Of dead letters.
     ("py:class", r"EllipsisType|Redact|dict\[str|dramatiq_distcron\.api\.dead_letters\.[A-Z]"),
+    ("py:class", r"Jitter|_When|Callable\[.*|timedelta|random\.Random"),
+    (
+        "py:class",
+        r"Backend|CatchUp|Overlap|Settings|DistCronOptions|Duration|ScheduleOptions|dramatiq_distcron\.schedules\.Timing",
+    ),
 ]
 
 html_theme = "furo"

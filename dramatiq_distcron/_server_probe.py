@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
-__all__ = ["Address", "Answer", "Log", "ask", "version_of"]
+__all__ = ["Address", "Answer", "Log", "ask", "is_taken", "version_of"]
 
 Address: TypeAlias = "tuple[str, int] | str"
 
@@ -41,6 +41,18 @@ def ask(address: Address) -> Answer:
         return Answer(False, {})
     pairs = (line.split(":", 1) for line in body.decode("utf-8", "replace").splitlines() if ":" in line)
     return Answer(pong[:1] in (b"+", b"-") and not pong.startswith(b"-LOADING"), dict(pairs))
+
+
+def is_taken(address: tuple[str, int]) -> bool:
+    """Whether somebody listens there already."""
+    with socket.socket() as probe:
+        # As a server does: connections that are on their way out are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError:
+            return True
+        return False
 
 
 def version_of(binary: Path) -> str:

@@ -38,7 +38,9 @@ _INSTEAD = {
 }
 
 
-def from_apscheduler(trigger: BaseTrigger, *, anchored: bool = False, **options: Unpack[ScheduleOptions]) -> Schedule:
+def from_apscheduler(
+    trigger: BaseTrigger, *, anchored: bool = False, tz: str | None = None, **options: Unpack[ScheduleOptions]
+) -> Schedule:
     """The schedule of an APScheduler 3 trigger: Cron, Interval, Date or CalendarInterval.
 
     A CronTrigger keeps its own numbering (weekday 0 is Monday, also if it comes from ``from_crontab``) and gets cron's
@@ -49,20 +51,52 @@ def from_apscheduler(trigger: BaseTrigger, *, anchored: bool = False, **options:
       trigger: exactly of one of these classes.
       anchored: says that the ``start_date`` of a CalendarIntervalTrigger was given. It is needed on the one day that
         the date is today, as a trigger that was given none has that one too.
+      tz: says which zone the trigger was given. One in another zone is refused: it was given none, and took that of
+        this host. Without ``tz=``, ``check`` warns of a trigger in the zone of the host.
       **options: see :class:`~dramatiq_distcron.schedules.ScheduleOptions`.
 
     Raises:
       ConfigurationError: it cannot be the same on every host, never fires, or is of another kind; or an option cannot
         be used.
     """
-    refuse_unknown_options("from_apscheduler()", options, {"anchored"})
+    refuse_unknown_options("from_apscheduler()", options, {"anchored", "tz"})
     timing, policies = _read(trigger)
+    notes = _notes_on_zone(trigger, tz)
     if isinstance(timing, CalendarTiming) and not anchored:
         _refuse_today(timing.start)
     for name, value in policies.items():
         if value is not None and name in options:
             raise ScheduleError(f"The trigger has {name}_date and the schedule {name}=: leave one of them out.")
-    return made(timing, {**{name: value for name, value in policies.items() if value is not None}, **options})
+    return made(timing, {**{name: value for name, value in policies.items() if value is not None}, **options}, notes)
+
+
+def _notes_on_zone(trigger: Any, tz: str | None) -> tuple[str, ...]:
+    """A zone that is the host's is what a trigger takes that was given none, and other hosts may have another."""
+    zone = getattr(trigger, "timezone", None) or trigger.run_date.tzinfo
+    if tz is not None:
+        load_zone(tz)
+        if str(zone) != tz:
+            raise ScheduleError(f"The trigger is in the zone {zone}, and tz= says {tz}. Give it timezone={tz!r}.")
+        return ()
+    # Of an explicit "UTC", APScheduler makes one that is no ZoneInfo.
+    local = _local_zone()
+    if local is None or getattr(zone, "key", None) != local:
+        return ()
+    return (
+        f"the trigger's zone {zone} is that of this host, as of a trigger that was given none, and other hosts may "
+        f"have another; give it timezone={str(zone)!r}, and say so: from_apscheduler(trigger, tz={str(zone)!r})",
+    )
+
+
+def _local_zone() -> str | None:
+    """The name of the host's zone; ``None``: it has none, or not one that is known."""
+    from apscheduler.triggers.cron import get_localzone
+
+    try:
+        return getattr(get_localzone(), "key", None)
+    except Exception:
+        # A host whose zone is set to nonsense; the trigger has its own then.
+        return None
 
 
 def _read(trigger: Any) -> _Read:

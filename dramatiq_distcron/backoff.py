@@ -53,7 +53,7 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits that grow in one way, made by :func:`exponential`, :func:`linear`, :func:`constant` or :func:`delays`.
+    """Waits that grow in one way, made by ``exponential()``, ``linear()``, ``constant()`` or ``delays()``.
 
     Durations are seconds. ``steps`` are given ones, of which the last repeats; without, the wait before the retry
     number ``attempt`` is ``base * factor ** attempt + step * attempt``.

@@ -23,6 +23,8 @@ from .places import Places
 from .proving import prove
 from .publishing import RedisPublisher
 from .scheduler import PassReport, Scheduler
+from .specs import Spec
+from .staff import Staff
 from .store.base import REMEMBERED, Acquired, Instance, Renewed
 from .store.redis import RedisStore
 from .trouble import Trouble
@@ -79,6 +81,7 @@ class Beat:
         self._progress = Progress(self._clock, max(_PATIENCE, _PATIENCE_LEASES * ttl / 1000))
         self.office = Office(self.backend.store, self.lease, self.specs, self._progress)
         self.scheduler = self._make_scheduler()
+        self._staff = Staff(self.backend.store, self._clock)
         self._keeper = Keeper(self.lease, self._progress, self._renewed)
         self._mover = Mover(distcron.open_backend, self._clock)
         self._trouble = Trouble(self.backend.where, self._clock, self.logger)
@@ -101,13 +104,18 @@ class Beat:
         maker = TickMaker(self._distcron.broker, publisher, self.backend.namespace, settings.app)
         return Scheduler(
             store=store,
-            specs=KnownSpecs(store, Places(store, publisher)),
+            specs=KnownSpecs(store, Places(store, publisher), self._queue_of),
             maker=maker,
             lease=self.lease,
             clock=self._clock,
             progress=self._progress,
             disabled=settings.disabled,
         )
+
+    def _queue_of(self, spec: Spec) -> str:
+        """Where the messages of a schedule go: to the queue its actor has now."""
+        actor = self._distcron.broker.actors.get(spec.actor)
+        return spec.queue if actor is None else actor.queue_name
 
     # -- the loop -------------------------------------------------------------------------------------------
 
@@ -235,7 +243,9 @@ class Beat:
             if self._standing_by_for is None:
                 self.office.compare()
             self._standing_by_for = reply.holder
-            self.logger.info("Standing by: %s leads.", reply.holder)
+            self.logger.info(
+                "Standing by: %s leads, for %.1f s unless it renews.", reply.holder, reply.expires_in / 1000
+            )
         self._beat_heart("standby")
         return max(0.001, min(reply.expires_in / 1000 + 0.001, _LONGEST_WAIT))
 
@@ -253,12 +263,17 @@ class Beat:
             # Also what the leader before left, who died between a commit and its publishing.
             self._outbox.look()
         self._last_pass_at = self.lease.now()
-        self._do_chores()
+        self._do_chores(report)
         return report
 
-    def _do_chores(self) -> None:
+    def _do_chores(self, report: PassReport) -> None:
         """What is not worth a tick: if the store refuses it, the ticks go on."""
-        for chore in (self._sweep_now_and_then, lambda: self._beat_heart("leader")):
+        chores = (
+            self._sweep_now_and_then,
+            lambda: self._beat_heart("leader"),
+            lambda: self._staff.enqueued(report.actors),
+        )
+        for chore in chores:
             try:
                 chore()
             except StoreRefused as error:
@@ -324,6 +339,9 @@ class Beat:
                 # The loop meets the same trouble and tells of it.
                 self._left.wait(1)
             except Exception:
+                if self._left.is_set():
+                    # We are leaving, and our connections are closed under us.
+                    return
                 self.logger.exception("Waiting for a wake-up failed unexpectedly; it goes on.")
                 self._left.wait(1)
 
@@ -334,4 +352,5 @@ class Beat:
         self._next_heartbeat = now + _HEARTBEAT
         self.office.look()
         about = about_process(self._distcron.broker, role, self._started_at, self._last_pass_at)
+        about["disabled"] = self._distcron.settings.disabled
         self.backend.store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)

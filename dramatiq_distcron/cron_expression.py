@@ -102,16 +102,7 @@ class CronExpression:
         They are the same on every host and Python, uniform, and independent from field to field. Raises
         `InvalidCronExpression` if what `key` leads to never fires.
         """
-        if not self.has_hash:
-            return self
-        fields = {SECOND: self.second, MINUTE: self.minute, HOUR: self.hour}
-        fields |= {DAY: self.day, MONTH: self.month, WEEKDAY: self.weekday}
-        resolved = " ".join(fields[kind].spread(key) for kind in _KINDS[self.seconds])
-        try:
-            found = _parse(resolved, self.seconds)
-        except InvalidCronExpression as error:
-            raise InvalidCronExpression(f"{self.text!r} spread for {key[:80]!r}: {error}") from None
-        return replace(found, text=self.text, _warnings=self._warnings)
+        return _spread(self, key) if self.has_hash else self
 
     def next_wall(self, after: datetime) -> datetime | None:
         """Return the first matching wall time strictly after `after`; both naive.
@@ -196,6 +187,18 @@ def _parse(text: str, seconds: SecondsField) -> CronExpression:
     )
 
 
+@lru_cache(maxsize=4096)
+def _spread(expression: CronExpression, key: str) -> CronExpression:
+    fields = {SECOND: expression.second, MINUTE: expression.minute, HOUR: expression.hour}
+    fields |= {DAY: expression.day, MONTH: expression.month, WEEKDAY: expression.weekday}
+    resolved = " ".join(fields[kind].spread(key) for kind in _KINDS[expression.seconds])
+    try:
+        found = _parse(resolved, expression.seconds)
+    except InvalidCronExpression as error:
+        raise InvalidCronExpression(f"{expression.text!r} spread for {key[:80]!r}: {error}") from None
+    return replace(found, text=expression.text, _warnings=expression._warnings)
+
+
 def _parse_fields(text: str, seconds: SecondsField) -> dict[FieldKind, CronField]:
     """Parse the fields, in the order they are written."""
     written = _expand_alias(text, seconds) if text.startswith("@") else text.upper()
@@ -246,7 +249,12 @@ def _checked_seconds(seconds: object) -> SecondsField:
 def _expand_alias(text: str, seconds: SecondsField) -> str:
     name = text.lower()
     if name.startswith("@reboot"):
-        _refuse(text, "a start of the machine is not a time", "use run_at_start=True")
+        _refuse(
+            text,
+            "a start of the machine is not a time, and has no equal here",
+            "let what starts your machine do it; run_at_start=True gives one tick when the schedule is stored for the "
+            "first time, and none after a restart",
+        )
     if name.startswith("@every"):
         _refuse(text, "an interval is not a cron expression", "use every(...)")
     if name not in _ALIASES:
@@ -305,7 +313,7 @@ def _rule_warning(text: str, fields: Mapping[FieldKind, CronField], rule: DayRul
     both = f"day-of-month {written[DAY]!r} and day-of-week {written[WEEKDAY]!r} are both restricted"
     if rule == "and":
         return (f"{both}: a day matches if both do (cron's rule is AND, as one starts with '*')",)
-    all_days = _is_full(fields[DAY]) or _is_full(fields[WEEKDAY])
+    all_days = any(_is_full(field) and not field.has_hash for field in (fields[DAY], fields[WEEKDAY]))
     so = "every day matches" if all_days else "a day matches if either does"
     return (f"{both}: {so} (cron's rule is OR, as neither starts with '*')",)
 

@@ -327,7 +327,7 @@ def _step_warning(kind: FieldKind, item: str, low: int, high: int, step: int | N
     # A 7 that stands for the Sunday it began with is not the last value.
     last = range(low, min(high, low + kind.size - 1) + 1, step)[-1]
     gap = low + kind.size - last
-    if gap == step or last == low:
+    if gap == step:
         return None
     why = divides if kind.size % step else f"it begins at {low}"
     return f"{kind.name} '{item}': {why}, so the last gap is {gap} and not {step}"

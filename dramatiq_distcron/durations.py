@@ -15,6 +15,8 @@ Duration: TypeAlias = "int | float | timedelta"
 
 #: The last instant a datetime can name, in UTC ms: the end of the year 9999.
 LAST_INSTANT = 253_402_300_799_999
+#: And the first one: the beginning of the year 1.
+FIRST_INSTANT = -62_135_596_800_000
 #: No duration of ours needs to be longer: a hundred years, in ms.
 LONGEST = 100 * 366 * 86_400_000
 
@@ -71,7 +73,10 @@ def instant_ms(value: datetime, what: str) -> int:
             f"{what} has no time zone, so which instant it means would be a guess: {value!r}. "
             "Give it one, for example tzinfo=zoneinfo.ZoneInfo('Europe/Berlin') or datetime.timezone.utc."
         )
-    return (value - _EPOCH) // _MILLISECOND
+    found = (value - _EPOCH) // _MILLISECOND
+    if not FIRST_INSTANT <= found <= LAST_INSTANT:
+        raise ConfigurationError(f"{what} is outside the years 1 to 9999 in UTC: {value!r}.")
+    return found
 
 
 def utc(ms: int) -> datetime:

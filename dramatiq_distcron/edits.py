@@ -147,14 +147,23 @@ def _changed(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int) -
 
 def _from_now(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int, reason: str) -> Edit:
     passed, waiting = _undecided(found, cursor, now)
-    if waiting is not None and wanted.next_ms(waiting - 1) == waiting:
+    if waiting is not None and _is_latest(wanted, waiting, now):
         return Edit(before.name, before, wanted.to_json(), wanted.score_of(waiting), _record(found, passed, reason))
     record = _record(found, _with(passed, waiting), reason)
     return Edit(before.name, before, wanted.to_json(), _anew(found, wanted, cursor, now), record)
 
 
+def _is_latest(wanted: Spec, waiting: int, now: int) -> bool:
+    """Whether no fire time of ``wanted`` came after this one: those from before the edit are none of its own."""
+    following = wanted.next_ms(waiting)
+    return wanted.next_ms(waiting - 1) == waiting and (following is None or following > now)
+
+
 def _anew(found: Spec, wanted: Spec, cursor: int, now: int) -> int:
     """The cursor of ``wanted`` from now on, where that of ``found`` was ``cursor``."""
+    if found.times == wanted.times:
+        # What is decided stays so, also where a clock or the end of a pause lies before it.
+        return max(cursor, next_score(wanted, now))
     undecided = found.fire_time_of(cursor)
     # After a step back of the store's clock fire times of the near future are decided already: not again.
     stepped_back = now < cursor < NEVER and (found.next_ms(now) or undecided) < undecided

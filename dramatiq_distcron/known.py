@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,11 +40,13 @@ class KnownSpecs:
     """Parameters:
     store: where the specs are.
     places: of the broker's queues.
+    queue_of: on which queue the messages of a spec go now: its actor may have moved since it was stored.
     """
 
-    def __init__(self, store: Store, places: Places) -> None:
+    def __init__(self, store: Store, places: Places, queue_of: Callable[[Spec], str] = lambda spec: spec.queue) -> None:
         self._store = store
         self._places = places
+        self._queue_of = queue_of
         self._known: dict[str, Known] = {}
 
     def of(self, rows: Sequence[DueRow]) -> dict[str, Known]:
@@ -70,9 +72,10 @@ class KnownSpecs:
             spec = parse_spec(stored.spec)
         except ScheduleError as error:
             return Known(stored.revision, error)
-        place = self._places.of(spec.queue)
-        return Known(stored.revision, spec, _run_of(spec, place), place.waiting)
+        queue = self._queue_of(spec)
+        place = self._places.of(queue)
+        return Known(stored.revision, spec, _run_of(spec, queue, place), place.waiting)
 
 
-def _run_of(spec: Spec, place: Place) -> str:
-    return json.dumps({"schedule": spec.name, "queue": spec.queue, "place": place.messages})[:-1]
+def _run_of(spec: Spec, queue: str, place: Place) -> str:
+    return json.dumps({"schedule": spec.name, "queue": queue, "place": place.messages})[:-1]

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from dramatiq import Broker, Message
-from dramatiq.errors import BrokerConnectionError
 from dramatiq.middleware import MiddlewareError
 
 from .clock import Clock, SystemClock
-from .errors import DistCronError
+from .errors import BrokerConnectionError, DistCronError
 from .logs import get_logger
 from .publishing import Captured, Vetoed
 from .resting import Resting

@@ -39,7 +39,7 @@ _PROBE_EACH = 5.0
 class PassReport:
     """What a pass did. ``more``: something is still due; ``next_score``: when the next one is (ms).
 
-    ``lost``: the lease. ``damaged``: a cursor is to be set anew.
+    ``lost``: the lease. ``damaged``: a cursor is to be set anew. ``actors``: of the schedules that were enqueued.
     """
 
     enqueued: int = 0
@@ -50,6 +50,7 @@ class PassReport:
     lost: bool = False
     damaged: bool = False
     next_score: int | None = None
+    actors: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -309,6 +310,7 @@ class Scheduler:
             self._tell_missed(fire)
         else:
             report.enqueued += 1
+            report.actors[fire.name] = captured.message.actor_name
             self._maker.publisher.announce(captured)
             self._progress.made()
 

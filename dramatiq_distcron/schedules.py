@@ -81,6 +81,8 @@ class Schedule:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
+    #: What is to be told of how it was made.
+    notes: tuple[str, ...] = ()
 
     def next_after(self, instant: datetime) -> datetime | None:
         """The first fire time strictly after ``instant``, in UTC; ``None`` if there is none.
@@ -95,7 +97,7 @@ class Schedule:
 
     def warnings(self) -> tuple[str, ...]:
         """What is valid but often not meant, one sentence each."""
-        return self.timing.warnings()
+        return (*self.notes, *self.timing.warnings())
 
     def __call__(self, actor: Actor[P, R]) -> Actor[P, R]:
         """Gives this schedule to ``actor``.
@@ -216,7 +218,8 @@ def any_of(*schedules: Schedule, **options: Unpack[ScheduleOptions]) -> Schedule
             raise ScheduleError(f"any_of() joins schedules such as cron(...), not {schedule!r}.")
         if any((schedule.name, schedule.args, schedule.kwargs, schedule.options, schedule.policy)):
             raise ScheduleError(f"any_of() makes one schedule of several: give its options to it, not to {schedule!r}.")
-    return made(AnyTiming(tuple(schedule.timing for schedule in schedules)), options)
+    notes = tuple(note for schedule in schedules for note in schedule.notes)
+    return made(AnyTiming(tuple(schedule.timing for schedule in schedules)), options, notes)
 
 
 def refuse_unknown_options(maker: str, options: Mapping[str, Any], own: Set[str] = frozenset()) -> None:
@@ -224,7 +227,7 @@ def refuse_unknown_options(maker: str, options: Mapping[str, Any], own: Set[str]
     refuse_unknown({name: None for name in options if name not in _OPTIONS}, _OPTIONS | own, maker)
 
 
-def made(timing: Timing, options: Mapping[str, Any]) -> Schedule:
+def made(timing: Timing, options: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Schedule:
     """The schedule of a timing and the options of every kind. Raises ``ConfigurationError`` if one cannot be used."""
     return Schedule(
         timing,
@@ -233,6 +236,7 @@ def made(timing: Timing, options: Mapping[str, Any]) -> Schedule:
         kwargs=_checked_mapping(options.get("kwargs", {}), "kwargs"),
         options=_checked_message_options(_checked_mapping(options.get("options", {}), "options")),
         policy=checked_policy({name: value for name, value in options.items() if name in _POLICIES}),
+        notes=notes,
     )
 
 

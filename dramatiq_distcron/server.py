@@ -28,7 +28,7 @@ from ._processes import ParentDeath, StrPath, die_with_parent, release, spawn
 from ._server_binary import find_server
 from ._server_config import HOST, Directives, checked, configuration
 from ._server_directory import OwnDirectory
-from ._server_probe import Address, Log, ask, version_of
+from ._server_probe import Address, Log, ask, is_taken, version_of
 from .errors import ConfigurationError, ServerError
 
 if TYPE_CHECKING:
@@ -224,6 +224,9 @@ class Server:
                 return
 
     def _launch(self, port: int | None) -> None:
+        # Also asked before: behind a password we could not tell whose answer it is that we get.
+        if port is not None and is_taken((HOST, port)):
+            raise self._port_taken(port, "the address is already in use")
         previous, self._process = self._process, self._spawn(port)
         self._owner = os.getpid()
         if previous is not None:

@@ -15,7 +15,7 @@ from .edits import next_score
 from .errors import ConfigurationError
 from .middleware.distcron import get_distcron
 from .specs import parse_spec
-from .store.base import Edit, Guard
+from .store.base import NEVER, Edit, Guard
 from .store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SettableClock:
         self._ms = instant_ms(start, "The start of the clock")
 
     def now_ms(self) -> int:
-        """The time in UTC ms: what a :class:`MemoryStore` takes as its clock."""
+        """The time in UTC ms: what a :class:`~dramatiq_distcron.testing.MemoryStore` takes as its clock."""
         return self._ms
 
     def monotonic(self) -> float:
@@ -80,6 +80,11 @@ def run_ticks(broker: StubBroker, start: datetime, end: datetime) -> list[RanTic
     ``start``, also those that came by the API. With overlap ``skip`` or ``buffer_one`` a run is over when a worker has
     processed it, so none begins after the first as long as there is no worker.
 
+    What one call leaves behind is there in the next on the same broker: messages, runs that are not over, pauses, the
+    history, and that a schedule was stored before. For a fresh start, make a new broker. What is not enqueued comes
+    as one ``RanTick`` for fire times in a row, and it may have begun in the call before. The extra tick of
+    ``run_at_start`` is one millisecond before ``start``, in the first call alone.
+
     Parameters:
       broker: a ``StubBroker`` with the DistCron middleware.
       start, end: aware datetimes.
@@ -88,7 +93,7 @@ def run_ticks(broker: StubBroker, start: datetime, end: datetime) -> list[RanTic
       What became of each fire time, in order.
 
     Raises:
-      ConfigurationError: the broker is no ``StubBroker``, or an instant is naive.
+      ConfigurationError: the broker is no ``StubBroker``, an instant is naive, or ``end`` is before ``start``.
     """
     distcron = get_distcron(broker)
     store = distcron.open_backend().store
@@ -96,10 +101,16 @@ def run_ticks(broker: StubBroker, start: datetime, end: datetime) -> list[RanTic
         raise ConfigurationError(
             "run_ticks() is for StubBroker; this broker would put messages where workers take them."
         )
+    last = instant_ms(end, "The end")
     clock = SettableClock(start)
+    if last < clock.now_ms():
+        raise ConfigurationError(
+            f"The period of run_ticks() ends before it starts: from {start.isoformat()} to {end.isoformat()}. "
+            "The start comes first."
+        )
     clock.advance(-0.001)
     with store.running_on(clock.now_ms):
-        return list(_run(distcron, store, clock, instant_ms(end, "The end")))
+        return list(_run(distcron, store, clock, last))
 
 
 def _run(distcron: DistCron, store: MemoryStore, clock: SettableClock, end: int) -> Iterator[RanTick]:
@@ -113,9 +124,17 @@ def _run(distcron: DistCron, store: MemoryStore, clock: SettableClock, end: int)
         clock.set(utc(due))
         beat.lease.acquire()
         report = beat.scheduler.pass_once(due)
-        due = due if report.more else report.next_score
+        # One that waits for a run to be over is looked at with each of its fire times.
+        due = due if report.more else report.next_score or _next_of_waiting(store, due)
     beat.lease.release()
     yield from _ran(distcron, store, seen)
+
+
+def _next_of_waiting(store: MemoryStore, now: int) -> int | None:
+    """The next fire time of schedules whose cursor stays on a tick that has to wait."""
+    specs = [parse_spec(stored.spec) for stored in store.scan() if stored.score is not None and stored.score <= now]
+    coming = (next_score(spec, now) for spec in specs if spec.retired is None)
+    return min((score for score in coming if score < NEVER), default=None)
 
 
 def _restart_all(store: MemoryStore, now: int) -> None:

@@ -7,7 +7,6 @@ is a list of moves, each taking the cursor to a later one: over ticks that get n
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -40,6 +39,8 @@ ERROR = "error"
 
 #: How many fire times of one schedule are counted one by one; beyond that the count is an estimate.
 BUDGET = 1000
+#: Where the end of a backlog is looked for, so many come first.
+_FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def _stretches(spec: Spec, cursor: int, now: int, situation: Situation) -> list[
     if spec.paused is not None and (spec.paused.until is None or cursor < spec.paused.until):
         return _paused(spec, cursor, now, situation)
     times = list(islice(_due_times(spec, cursor, now), BUDGET + 1))
-    missed, kept = _by_lateness(spec, times, cursor, now, situation.on_duty_since)
+    missed, kept = _by_lateness(spec, times, cursor, now, situation)
     return missed + _by_load(spec.policy, kept, situation)
 
 
@@ -192,10 +193,10 @@ def _kept_of(policy: Policy) -> tuple[int, str]:
 
 
 def _by_lateness(
-    spec: Spec, times: list[int], cursor: int, now: int, on_duty_since: int
+    spec: Spec, times: list[int], cursor: int, now: int, situation: Situation
 ) -> tuple[list[_Stretch], list[int]]:
     """What is missed, and the fire times that are left for a message."""
-    oldest, too_old = _oldest_allowed(spec.policy, now, on_duty_since)
+    oldest, too_old = _oldest_allowed(spec.policy, now, situation.on_duty_since)
     if len(times) > BUDGET:
         return _estimate(spec, times, now, oldest, too_old)
     keep, superseded = _kept_of(spec.policy)
@@ -204,7 +205,16 @@ def _by_lateness(
     allowed = times[len(late) :]
     kept = allowed[-keep:]
     passed = allowed[: len(allowed) - len(kept)]
-    return [*_stretch(late, MISSED, too_old), *_stretch(passed, MISSED, superseded)], kept
+    missed, waited = passed, passed[:0]
+    if spec.policy.overlap == "buffer_one" and situation.outstanding:
+        # Of those that waited for the run to be over, the newest waits on; nobody missed the others.
+        first = bisect_left(scores[len(late) : len(late) + len(passed)], situation.on_duty_since)
+        missed, waited = passed[:first], passed[first:]
+    return [
+        *_stretch(late, MISSED, too_old),
+        *_stretch(missed, MISSED, superseded),
+        *_stretch(waited, SKIPPED_OVERLAP, "overlap=buffer_one"),
+    ], kept
 
 
 def _estimate(spec: Spec, times: list[int], now: int, oldest: int, too_old: str) -> tuple[list[_Stretch], list[int]]:
@@ -225,14 +235,33 @@ def _estimate(spec: Spec, times: list[int], now: int, oldest: int, too_old: str)
 
 
 def _latest(spec: Spec, after: int, now: int, count: int, gap: int) -> list[int]:
-    """The last ``count`` fire times after ``after`` that are due, or as many as there are, found from the end."""
-    span = 2 * count * gap
+    """The last ``count`` fire times after ``after`` that are due, or as many as there are, found from the end.
+
+    A few first: how dense they are at the end may be far from what ``gap`` says of the beginning.
+    """
+    wanted = min(count, _FEW)
     while True:
-        start = max(after, now - span)
-        found = deque(_due_after(spec, start, now), maxlen=count)
-        if len(found) == count or start == after:
-            return list(found)
-        span *= 4
+        found = _some_of_the_latest(spec, after, now, wanted, gap)
+        if wanted == count or len(found) < wanted:
+            return found[-count:]
+        gap = max(1, (now - found[0]) // len(found))
+        wanted = min(count, wanted * _FEW)
+
+
+def _some_of_the_latest(spec: Spec, after: int, now: int, count: int, gap: int) -> list[int]:
+    """All fire times after some instant, at least ``count`` unless there are fewer, and not many more."""
+    many: int | None = None
+    few = now
+    start = max(after, now - 2 * count * gap)
+    while True:
+        found = list(islice(_due_after(spec, start, now), 4 * count + 1))
+        if len(found) > 4 * count:
+            many = start
+        elif len(found) >= count or start == after:
+            return found
+        else:
+            few = start
+        start = max(after, now - 4 * (now - start)) if many is None else (many + few) // 2
 
 
 def _by_load(policy: Policy, kept: list[int], situation: Situation) -> list[_Stretch]:
@@ -242,6 +271,9 @@ def _by_load(policy: Policy, kept: list[int], situation: Situation) -> list[_Str
         return [*_singly(fired), *held_up]
     room = max(0, policy.max_queue_length - situation.queue_length())
     reason = f"max_queue_length={policy.max_queue_length}"
+    if room == 0:
+        # No run begins, so that none holds up the others.
+        return _stretch(kept, SKIPPED_BACKPRESSURE, reason)
     return [*_singly(fired[:room]), *_stretch(fired[room:], SKIPPED_BACKPRESSURE, reason), *held_up]
 
 

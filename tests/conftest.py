@@ -55,6 +55,7 @@ def redis_broker(server: Server, namespace: str) -> Iterator[RedisBroker]:
     broker = RedisBroker(url=server.url, namespace=namespace)
     yield broker
     broker.client.close()
+    broker.client.connection_pool.disconnect()
 
 
 @pytest.fixture
@@ -70,3 +71,7 @@ def _tidy() -> Iterator[None]:
     dramatiq.broker.global_broker = None
     for distcron in installed():
         distcron.close()
+        # close() leaves a pool alone that it was given, and threads of workers leave connections in it.
+        pool = getattr(getattr(distcron.broker, "client", None), "connection_pool", None)
+        if pool is not None:
+            pool.disconnect()

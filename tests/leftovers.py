@@ -27,8 +27,7 @@ class Sandbox:
 
     def processes(self) -> dict[int, str]:
         """The living processes of the run, with their command lines, wherever they are in the tree by now."""
-        mark = f"TMPDIR={self.temporary}"
-        return {pid: command for pid, command, environ in _all_processes() if mark in environ}
+        return processes_with(f"TMPDIR={self.temporary}")
 
     def files(self) -> list[str]:
         return sorted(str(path) for path in self.temporary.rglob("*"))
@@ -44,6 +43,11 @@ class Sandbox:
         for pid in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def processes_with(mark: str) -> dict[int, str]:
+    """The living processes with ``mark`` in their environment, with their command lines."""
+    return {pid: command for pid, command, environ in _all_processes() if mark in environ}
 
 
 def _all_processes() -> Iterator[tuple[int, str, str]]:

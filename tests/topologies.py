@@ -157,8 +157,12 @@ class Cluster(_Together):
             slots = range(number * share, min(_SLOTS, (number + 1) * share))
             client.execute_command("CLUSTER", "ADDSLOTS", *slots)
             client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
-        wait_until(self._is_whole, "every node to know of all slots")
+        self.await_whole()
         return self
+
+    def await_whole(self) -> None:
+        """Waits until the cluster is up, as every node sees it."""
+        wait_until(self._is_whole, "every node to know of all slots")
 
     def client(self) -> redis.RedisCluster:
         """A client of the cluster. Closed at the end."""
@@ -175,5 +179,7 @@ class Cluster(_Together):
         return [self._stack.enter_context(redis.Redis.from_url(one.url)) for one in self.nodes]
 
     def _is_whole(self) -> bool:
-        told = [client.execute_command("CLUSTER INFO") for client in self._clients()]
-        return all(one["cluster_state"] == "ok" and one["cluster_known_nodes"] == str(self._size) for one in told)
+        with suppress(redis.RedisError):
+            told = [client.execute_command("CLUSTER INFO") for client in self._clients()]
+            return all(one["cluster_state"] == "ok" and one["cluster_known_nodes"] == str(self._size) for one in told)
+        return False

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..durations import iso
 from ..errors import ScheduleError
-from ..specs import Spec, parse_spec
+from ..policies import Policy
+from ..specs import Pause, Spec, parse_spec
 from ..store.base import NEVER, History, Stored
+
+#: Policies that are stored in ms.
+_DURATIONS = ("misfire_grace_time", "overlap_timeout", "spread", "expires")
 
 __all__ = ["RunInfo", "ScheduleInfo", "TickInfo", "schedule_info", "tick_info"]
 
 
 @dataclass(frozen=True)
 class ScheduleInfo:
-    """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``."""
+    """A stored schedule. Times are UTC ms; ``state`` is ``active``, ``retired``, ``finished`` or ``disabled``.
+
+    ``reason`` says why it is disabled, or why and until when it is paused. ``args`` and ``kwargs`` are those of the
+    actor; ``None`` if another encoder than Dramatiq's own encoded them, which ``encoder`` names then. ``policy`` has
+    the policies that differ from the built-in defaults, with durations in seconds and instants as text.
+    """
 
     name: str
     actor: str
@@ -31,6 +41,10 @@ class ScheduleInfo:
     source: str
     state: str
     reason: str
+    args: list[Any] | None = None
+    kwargs: Mapping[str, Any] | None = None
+    encoder: str | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,6 +83,7 @@ def schedule_info(stored: Stored, last: Mapping[str, Any] | None, now: int) -> S
         reason = ""
     except ScheduleError as error:
         spec, reason = None, str(error)
+    pause = _pause_of(spec, now)
     return ScheduleInfo(
         name=stored.name,
         actor=spec.actor if spec else _guess(stored.spec, "actor"),
@@ -79,11 +94,41 @@ def schedule_info(stored: Stored, last: Mapping[str, Any] | None, now: int) -> S
         next_fire_time=_next_fire_time(stored, spec),
         last_fire_time=int(last["fire_time_to"]) if last else None,
         last_outcome=last["outcome"] if last else None,
-        paused=spec is not None and spec.paused is not None and now < (spec.paused.until or NEVER),
+        paused=pause is not None,
         source=spec.source if spec else _guess(stored.spec, "source"),
         state=_state(stored, spec),
-        reason=reason,
+        reason=_pause_reason(pause) if pause else reason,
+        **(_settings(spec) if spec else {}),
     )
+
+
+def _settings(spec: Spec) -> dict[str, Any]:
+    """What it is called with, and how its fire times are dealt with."""
+    defaults = asdict(Policy())
+    policy = {name: _shown(name, value) for name, value in asdict(spec.policy).items() if value != defaults[name]}
+    if "encoded" in spec.payload:
+        return {"encoder": str(spec.payload.get("encoder")), "policy": policy}
+    return {"args": list(spec.payload["args"]), "kwargs": dict(spec.payload["kwargs"]), "policy": policy}
+
+
+def _shown(name: str, value: Any) -> Any:
+    """The value of a policy as it is written: durations in seconds, instants as text."""
+    if name in ("start", "end"):
+        return iso(value)
+    if name not in _DURATIONS:
+        return value
+    return value / 1000 if value % 1000 else value // 1000
+
+
+def _pause_of(spec: Spec | None, now: int) -> Pause | None:
+    """The pause that lasts at ``now``."""
+    pause = None if spec is None else spec.paused
+    return pause if pause is not None and now < (pause.until or NEVER) else None
+
+
+def _pause_reason(pause: Pause) -> str:
+    until = "" if pause.until is None else f"until {iso(pause.until)}"
+    return f"{pause.reason} ({until})" if pause.reason and until else pause.reason or until
 
 
 def _next_fire_time(stored: Stored, spec: Spec | None) -> int | None:
@@ -97,6 +142,8 @@ def _state(stored: Stored, spec: Spec | None) -> str:
         return "disabled"
     if spec.retired:
         return "retired"
+    if not spec.policy.enabled:
+        return "disabled"
     return "finished" if stored.score == NEVER else "active"
 
 

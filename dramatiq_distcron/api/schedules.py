@@ -6,12 +6,13 @@ import builtins
 import json
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .. import edits
 from ..arguments import refuse_misfit
-from ..durations import instant_ms
+from ..durations import instant_ms, iso
 from ..errors import (
     ConfigurationError,
     ConflictError,
@@ -29,6 +30,7 @@ from ..store.base import ANY_RUN, NEVER, NO_RUN, REMEMBERED, Edit, Fire, Guard, 
 from ..suggestions import did_you_mean
 from ..ticks import ENQUEUED
 from .infos import ScheduleInfo, TickInfo, schedule_info, tick_info
+from .wanted import checked_pairs, refuse_nameless
 
 if TYPE_CHECKING:
     from dramatiq import Actor, Broker, Message
@@ -95,7 +97,8 @@ class Schedules:
         What was due under the old one gets its outcome. The cursor stays where it is unless the times change.
 
         Parameters:
-          schedule: its ``name=`` is the key; the actor's name unless given.
+          schedule: its ``name=`` is the key, so give it one. Without, it is the actor's name, and a schedule of that
+            name with other arguments is not replaced.
           actor: the actor, or its name; a name must be declared here or known from a running process of the app.
 
         Raises:
@@ -107,14 +110,26 @@ class Schedules:
 
     def put_many(self, schedules: Iterable[tuple[Schedule, Actor[Any, Any] | str]]) -> None:
         """As :meth:`put`, for many pairs of schedule and actor. All are checked before the first is stored."""
-        specs = {}
-        for schedule, actor in schedules:
+        specs: dict[str, Spec] = {}
+        nameless = set()
+        for schedule, actor in checked_pairs(schedules):
             spec = self._spec(schedule, actor)
             if spec.name in specs:
-                raise ConflictError(f"Two of the schedules are named {spec.name!r}. A name stands for one schedule.")
+                hint = "" if schedule.name else " Without one it has the actor's: give each name='...'."
+                raise ConflictError(
+                    f"Two of the schedules are named {spec.name!r}. A name stands for one schedule.{hint}"
+                )
             specs[spec.name] = spec
+            nameless |= set() if schedule.name else {spec.name}
         specs = self._backend().checked(specs)
+        self._refuse_nameless([specs[name] for name in sorted(nameless)])
         self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], self._decided, now))
+
+    def _refuse_nameless(self, specs: Sequence[Spec]) -> None:
+        stored = self._backend().store.get([spec.name for spec in specs]) if specs else {}
+        for spec in specs:
+            if spec.name in stored:
+                refuse_nameless(_parsed(stored[spec.name]), spec)
 
     def remove(self, name: str) -> None:
         """Removes a schedule that came by the API.
@@ -129,17 +144,31 @@ class Schedules:
         """From now on the schedule's fire times are recorded as ``paused``, and are not made up for later.
 
         Parameters:
-          until: an aware datetime at which it goes on by itself.
+          until: an aware datetime to come, at which it goes on by itself.
 
         Raises:
           NotFoundError: there is none of that name.
+          ConfigurationError: ``until`` has passed, by the store's clock.
         """
         end = None if until is None else instant_ms(until, "until")
         self._edit([name], lambda stored, _, now: _pause(self._found(stored, name), reason, end, now))
 
-    def resume(self, name: str) -> None:
-        """The schedule fires again, from now on. Raises ``NotFoundError`` if there is none of that name."""
-        self._edit([name], lambda stored, _, now: _resume(self._found(stored, name), now))
+    def resume(self, name: str) -> bool:
+        """The schedule fires again, from now on. Raises ``NotFoundError`` if there is none of that name.
+
+        Returns:
+          Whether it was paused.
+        """
+        was_paused = False
+
+        def make(stored: Stored | None, _: str, now: int) -> Edit | None:
+            nonlocal was_paused
+            edit = _resume(self._found(stored, name), now)
+            was_paused |= edit is not None
+            return edit
+
+        self._edit([name], make)
+        return was_paused
 
     def _spec(self, schedule: Schedule, actor: Actor[Any, Any] | str) -> Spec:
         actor_name = actor if isinstance(actor, str) else actor.actor_name
@@ -223,18 +252,23 @@ class Schedules:
           StoreRefused: the store does not let us; nothing was sent.
           StoreUnavailable: whether it was sent is not known; look at the history.
         """
-        while True:
+        for _ in range(_ATTEMPTS):
             message = self._try_trigger(name)
             if message is not None:
                 return message
+        raise StoreUnavailable(
+            f"Schedule {name!r} was not triggered: it changed each time between reading and writing. Try again."
+        )
 
     def _try_trigger(self, name: str) -> Message[Any] | None:
         """``None``: the schedule changed meanwhile."""
         backend = self._backend()
         stored = self._stored(name)
-        spec = parse_spec(stored.spec)
+        spec = _usable(stored)
         now = backend.store.now()
         actor = self._broker.actors.get(spec.actor)
+        if actor is None:
+            spec = replace(spec, queue=self._told_queue(backend, spec))
         message = schedule_message(spec, actor, message_id=str(uuid.uuid4()), fire_time=now, term=0, now=now)
         # By the URL of the state alone, the app's broker is not known: its leader publishes.
         leaves = spec.outbox and not backend.by_outbox
@@ -242,8 +276,8 @@ class Schedules:
         captured = publisher.capture(message)
         run = {
             "schedule": name,
-            "queue": spec.queue,
-            "place": Places(backend.store, publisher).of(spec.queue).messages,
+            "queue": message.queue_name,
+            "place": Places(backend.store, publisher).of(message.queue_name).messages,
             "fire_time": str(now),
             "rid": captured.message.options.get("redis_message_id", ""),
             "state": "queued",
@@ -261,6 +295,12 @@ class Schedules:
         if answer != "stale":
             raise StoreRefused(f"Schedule {name!r} was not triggered: {answer}")
         return None
+
+    @staticmethod
+    def _told_queue(backend: Backend, spec: Spec) -> str:
+        """The queue the actor has now, as beats and workers tell; it may have moved since the schedule was stored."""
+        told = (one.data.get("actors", {}) for one in backend.store.instances(keep=REMEMBERED))
+        return next((str(actors[spec.actor]) for actors in told if spec.actor in actors), spec.queue)
 
     @staticmethod
     def _run_before(backend: Backend, spec: Spec) -> str:
@@ -311,22 +351,36 @@ def _remove(stored: Stored, now: int) -> Edit:
 
 
 def _pause(stored: Stored, reason: str, until: int | None, now: int) -> Edit:
-    return edits.pause(stored, parse_spec(stored.spec), reason, until, now)
+    spec = _usable(stored)
+    if until is not None and until <= now:
+        raise ConfigurationError(
+            f"The pause of {stored.name!r} would be over before it begins: until={iso(until)} has passed, as it is "
+            f"{iso(now)}. Give it an instant to come, or none: then it lasts until resume()."
+        )
+    return edits.pause(stored, spec, reason, until, now)
 
 
 def _resume(stored: Stored, now: int) -> Edit | None:
-    found = parse_spec(stored.spec)
+    found = _usable(stored)
     return None if found.paused is None else edits.resume(stored, found, now)
 
 
 def _parsed(stored: Stored) -> Spec | None:
     """The spec of a stored schedule. ``None``: it cannot be used. Raises ``NotForUs`` if a newer version can."""
     try:
-        return parse_spec(stored.spec)
+        return _usable(stored)
     except NotForUs:
         raise
     except ScheduleError:
         return None
+
+
+def _usable(stored: Stored) -> Spec:
+    """The spec of a stored schedule. Raises ``ScheduleError`` if it cannot be used here."""
+    try:
+        return parse_spec(stored.spec)
+    except ScheduleError as error:
+        raise type(error)(f"Schedule {stored.name!r} cannot be used here. {error}") from error
 
 
 def _refuse_failed(some: Sequence[Edit], answers: Sequence[str]) -> None:

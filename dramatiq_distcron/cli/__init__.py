@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,9 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     args = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names and reasons are the users'; what this terminal cannot show must not end a command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return int(args.run(args))
     except DistCronError as error:

@@ -79,6 +79,7 @@ def _run(args: argparse.Namespace) -> int:
     distcron = load_app(args.broker, args.modules, args.path)
     get_logger(__name__, Beat).info("Time zones: %s.", tzdata_version())
     _refuse_elsewhere(distcron)
+    _warn_of_disabled(distcron)
     _warn_of_memory(distcron)
     owner = args.broker.partition(":")[0]
     beat = Beat(distcron, owner=owner, adopt=args.adopt, lease_ttl=args.lease_ttl)
@@ -104,6 +105,14 @@ def _refuse_elsewhere(distcron: DistCron) -> None:
         raise ConflictError(
             f"The app's broker is at {where}, and dev runs its own server at {server}: nothing was started, so that "
             'nothing is touched there. Let the app find it: RedisBroker(url=os.environ["DISTCRON_REDIS_URL"]).'
+        )
+
+
+def _warn_of_disabled(distcron: DistCron) -> None:
+    if distcron.settings.disabled:
+        get_logger(__name__, Beat).warning(
+            "%s: if this beat leads, nothing is enqueued, and each fire time is recorded as disabled.",
+            distcron.settings.disabled,
         )
 
 
@@ -143,6 +152,9 @@ def _show_schedules(distcron: DistCron, args: argparse.Namespace) -> None:
         ["SCHEDULE", "WHEN", "ZONE", "ACTOR", "NEXT"],
         [(name, when, zone, actor, ago(at or None, now)) for at, name, when, zone, actor in rows],
     )
+    app = distcron.settings.app
+    if os.environ.get(DEV_SERVER) and app != "default":
+        print(f"In another terminal: export DISTCRON_APP={app}")
     print(f"Try one: dramatiq-distcron trigger {rows[0][1]!r} --broker {args.broker}", flush=True)
 
 

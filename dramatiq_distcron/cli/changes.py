@@ -7,23 +7,34 @@ import sys
 from typing import Any
 
 from ..durations import utc
+from ..errors import ConfigurationError
 from .exits import Exit
-from .output import print_json
+from .output import print_json, state_of
 from .parser import duration
 from .where import add_named, open_state
 
 __all__ = ["add_commands"]
+
+#: In seconds: 36500 days.
+_LONGEST_PAUSE = 36_500 * 86_400
 
 
 def add_commands(commands: Any) -> None:
     pause = add_named(commands, "pause", _pause, "let a schedule's fire times pass unfired, until it is resumed")
     pause.add_argument("--reason", metavar="R", default="", help="why, for the history")
     pause.add_argument(
-        "--for", metavar="D", dest="duration", type=duration(float), help="end by itself after 90s, 15m, 2h"
+        "--for", metavar="D", dest="duration", type=duration(_length), help="end by itself after 90s, 15m, 2h"
     )
+    pause.too_many = "Quote a reason of several words; a duration is one word: --for 15m."
     add_named(commands, "resume", _resume, "let a paused schedule fire again, from now on")
     add_named(commands, "trigger", _trigger, "enqueue a schedule's message now, beside its fire times")
     add_named(commands, "remove", _remove, "remove a schedule that came by the API")
+
+
+def _length(seconds: float) -> float:
+    if not 0 < seconds <= _LONGEST_PAUSE:
+        raise ConfigurationError("a pause lasts more than 0 s and at most 36500d; without --for it lasts until resume")
+    return seconds
 
 
 def _pause(args: argparse.Namespace) -> int:
@@ -36,8 +47,9 @@ def _pause(args: argparse.Namespace) -> int:
 
 
 def _resume(args: argparse.Namespace) -> int:
-    open_state(args).schedules.resume(args.name)
-    return _say(args, "resumed", f"Resumed {args.name!r}. What came in the pause is not made up for.")
+    if open_state(args).schedules.resume(args.name):
+        return _say(args, "resumed", f"Resumed {args.name!r}. What came in the pause is not made up for.")
+    return _say(args, "resumed", f"{args.name!r} was not paused. Nothing was changed.")
 
 
 def _remove(args: argparse.Namespace) -> int:
@@ -54,9 +66,10 @@ def _say(args: argparse.Namespace, done: str, text: str) -> int:
 
 
 def _trigger(args: argparse.Namespace) -> int:
-    distcron = open_state(args)
-    message = distcron.schedules.trigger(args.name)
-    state = distcron.schedules.get(args.name).state
+    schedules = open_state(args).schedules
+    # Before it is run: somebody may remove it right after.
+    state = state_of(schedules.get(args.name))
+    message = schedules.trigger(args.name)
     if state != "active":
         print(f"The schedule is {state}: it was run this once, and does not fire by itself.", file=sys.stderr)
     if args.json:

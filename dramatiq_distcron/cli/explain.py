@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+from collections.abc import Sized
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,9 @@ from .parser import count
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
+    from dramatiq import Actor
+
+    from ..middleware.distcron import DistCron
     from ..specs import Spec
 
 __all__ = ["add_commands"]
@@ -40,6 +46,7 @@ def add_commands(commands: Any) -> None:
     explain.add_argument("--seconds", choices=["first", "last"], help="six fields, and where the seconds are")
     explain.add_argument("--name", metavar="NAME", help="the schedule's name, which H is derived from")
     explain.add_argument("--json", action="store_true", help="print one JSON object")
+    explain.too_many = "Quote the expression: explain '0 3 * * *'."
     explain.set_defaults(run=_explain, parser=explain)
 
     check = commands.add_parser("check", help="validate all schedules of an app; exit code 6 on findings")
@@ -100,51 +107,95 @@ def _instant(text: str) -> int:
 
 
 def _local(time: int, zone: ZoneInfo) -> str:
-    return utc(time).astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
+    try:
+        return utc(time).astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
+    except OverflowError:
+        # There it is the year 0, or 10000, which no datetime can name.
+        return utc(time).strftime("%a %Y-%m-%d %H:%M:%S +0000")
 
 
 # -- check ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A schedule that can be used, when it fires next, and what is often not meant by it."""
+
+    spec: Spec
+    next: int | None
+    warnings: tuple[str, ...]
+
+
 def _check(args: argparse.Namespace) -> int:
     try:
-        specs = load_app(args.broker, args.modules, args.path).specs()
+        distcron = load_app(args.broker, args.modules, args.path)
     except LoadError:
         raise
     except ConfigurationError as error:
         return _show_check(args, [], [str(error)])
-    now = wall_ms()
-    rows = [(spec, spec.next_ms(now)) for spec in sorted(specs.values(), key=lambda spec: spec.name)]
-    findings = [f"{spec.name}: it never fires again." for spec, time in rows if time is None]
+    rows, findings = _rows_of(distcron, wall_ms())
+    findings += [f"{row.spec.name}: it never fires again" for row in rows if row.next is None]
     if not args.warnings_ok:
-        findings += [f"{spec.name}: {warning}." for spec, _ in rows for warning in spec.timing.warnings()]
+        findings += [f"{row.spec.name}: {warning}" for row in rows for warning in row.warnings]
+    if not distcron.declared():
+        findings = ["there are no schedules; name the modules that declare periodic actors after the broker"]
     return _show_check(args, rows, findings)
 
 
-def _show_check(args: argparse.Namespace, rows: list[tuple[Spec, int | None]], findings: list[str]) -> int:
+def _rows_of(distcron: DistCron, now: int) -> tuple[list[_Row], list[str]]:
+    """The schedules of an app by name, and why others cannot be used: one of these does not hide the rest."""
+    rows: list[_Row] = []
+    findings: list[str] = []
+    for actor, schedule in distcron.declared():
+        name = schedule.name or actor.actor_name
+        try:
+            spec = distcron.spec_of(actor, schedule)
+        except ConfigurationError as error:
+            findings.append(f"{name}: {str(error).removesuffix('.')} ({_place(actor)})")
+        else:
+            rows.append(_Row(spec, spec.next_ms(now), (*schedule.notes, *spec.timing.warnings())))
+    return sorted(rows, key=lambda row: row.spec.name), findings
+
+
+def _place(actor: Actor[Any, Any]) -> str:
+    """Where an actor is defined."""
+    code = getattr(inspect.unwrap(actor.fn), "__code__", None)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code else f"actor {actor.actor_name}"
+
+
+def _show_check(args: argparse.Namespace, rows: list[_Row], findings: list[str]) -> int:
     if args.json:
-        print_json({"schedules": [_json(spec, time) for spec, time in rows], "findings": findings})
+        print_json({"schedules": [_json(row) for row in rows], "findings": findings})
     else:
-        now = wall_ms()
-        print_table(
-            ["SCHEDULE", "WHEN", "ZONE", "ACTOR", "NEXT"],
-            [
-                (spec.name, spec.timing.expression, spec.timing.timezone or "-", spec.actor, ago(time, now))
-                for spec, time in rows
-            ],
-        )
+        _print_rows(rows)
         for finding in findings:
-            print(f"Finding: {finding}")
-        print(f"{len(rows)} schedules, {len(findings)} findings.")
+            print(f"Finding: {finding.removesuffix('.')}.")
+        print(f"{_counted(rows, 'schedule')}, {_counted(findings, 'finding')}.")
     return Exit.FINDINGS if findings else Exit.OK
 
 
-def _json(spec: Spec, time: int | None) -> dict[str, Any]:
+def _print_rows(rows: list[_Row]) -> None:
+    now = wall_ms()
+    table = [
+        (row.spec.name, row.spec.timing.expression, row.spec.timing.timezone or "-", row.spec.actor, ago(row.next, now))
+        for row in rows
+    ]
+    if table:
+        print_table(["SCHEDULE", "WHEN", "ZONE", "ACTOR", "NEXT"], table)
+
+
+def _counted(things: Sized, what: str) -> str:
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
+
+
+def _json(row: _Row) -> dict[str, Any]:
+    spec = row.spec
     return {
         "name": spec.name,
         "actor": spec.actor,
+        "kind": spec.timing.kind,
         "expression": spec.timing.expression,
         "timezone": spec.timing.timezone,
-        "next_fire_time": instant(time),
-        "warnings": list(spec.timing.warnings()),
+        "next_fire_time": instant(row.next),
+        "warnings": list(row.warnings),
     }

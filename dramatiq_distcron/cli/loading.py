@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
 from functools import reduce
 from types import ModuleType
 from typing import Any
@@ -57,6 +59,7 @@ def load_app(broker: str, modules: Sequence[str] = (), path: Sequence[str] = (".
 
 
 def _import(name: str) -> ModuleType:
+    _refuse_file(name)
     try:
         return importlib.import_module(name)
     except DistCronError as error:
@@ -69,13 +72,37 @@ def _import(name: str) -> ModuleType:
             f"Module {name!r} cannot be imported: it ends the program with sys.exit({error.code})."
         ) from None
     except Exception as error:
-        if "actor options are undefined" in str(error) and "periodic" in str(error):
-            raise LoadError(
-                f"In module {name!r} an actor with periodic= is declared before its broker has the DistCron middleware "
-                f"({_where(error)}). Call install(broker) and dramatiq.set_broker(broker) before the actors, or give "
-                "the actor its broker with @dramatiq.actor(broker=...)."
-            ) from error
+        if "actor options are undefined: " in str(error):
+            raise LoadError(_undefined_options(name, error)) from error
         raise LoadError(_cannot_import(name, error)) from error
+
+
+def _refuse_file(name: str) -> None:
+    """Somebody named the file and not the module: ``./app.py``."""
+    is_file = name.endswith(".py") and any(os.path.isfile(os.path.join(folder, name)) for folder in sys.path)
+    if is_file or "/" in name or os.sep in name:
+        module = name.replace(os.sep, "/").removesuffix(".py").removeprefix("./").strip("/").replace("/", ".")
+        hint = "its folder goes to --path" if module.startswith(".") or os.path.isabs(name) else f"here: {module}"
+        raise LoadError(f"{name!r} is a file. Name the module, as for import; {hint}.")
+
+
+def _undefined_options(name: str, error: Exception) -> str:
+    """Dramatiq's own words on an option that no middleware has lead away from a slip of the pen."""
+    options = re.findall(r"\w+", str(error).partition("undefined: ")[2].partition(". Did")[0])
+    if "periodic" in options:
+        return (
+            f"In module {name!r} an actor with periodic= is declared before its broker has the DistCron middleware "
+            f"({_where(error)}). Call install(broker) and dramatiq.set_broker(broker) before the actors, or give "
+            "the actor its broker with @dramatiq.actor(broker=...)."
+        )
+    known = {"periodic", *getattr(dramatiq.broker.global_broker, "actor_options", ())}
+    near = [(one, close[0]) for one in options if (close := get_close_matches(one, known, n=1))]
+    if not near:
+        return _cannot_import(name, error)
+    return (
+        f"In module {name!r} an actor has the option {near[0][0]!r}, which does not exist ({_where(error)}). Did you "
+        f"mean {near[0][1]!r}?"
+    )
 
 
 def _cannot_import(name: str, error: Exception) -> str:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..durations import iso
 
-__all__ = ["ago", "instant", "print_json", "print_table", "printable"]
+if TYPE_CHECKING:
+    from ..api.infos import ScheduleInfo
+
+__all__ = ["ago", "instant", "print_json", "print_table", "printable", "state_of"]
 
 
 def print_json(data: Any) -> None:
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
+    text = json.dumps(data, ensure_ascii=encoding != "utf8")
     # Half a character, of a foreign message, is told as JSON tells it.
-    print(json.dumps(data, ensure_ascii=False).encode("utf-8", "backslashreplace").decode(), flush=True)
+    print(text.encode("utf-8", "backslashreplace").decode(), flush=True)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -37,6 +43,11 @@ def _escaped(character: str) -> str:
 def instant(ms: int | None) -> str | None:
     """UTC ms as ISO 8601, or nothing."""
     return None if ms is None else iso(ms)
+
+
+def state_of(one: ScheduleInfo) -> str:
+    """How a schedule stands, in a word."""
+    return "paused" if one.paused and one.state == "active" else one.state
 
 
 def ago(ms: int | None, now: int) -> str:

@@ -23,6 +23,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **settings)
+        #: What is wrong, most of the time, if there is a word too many.
+        self.too_many = ""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         parsed, unknown = self.parse_known_args(args, namespace)
@@ -40,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
     def _nearest(self, argument: str) -> str:
         if not argument.startswith("-"):
-            return f"See {self.prog} --help."
+            return self.too_many or f"See {self.prog} --help."
         # Without the dashes, which all of them have in common.
         options = {option.lstrip("-"): option for option in self._option_string_actions}
         close = get_close_matches(argument.split("=")[0].lstrip("-"), options, n=1)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .exits import Exit
-from .output import ago, instant, print_json, print_table
+from .output import ago, instant, print_json, print_table, state_of
 from .parser import count
 from .where import add_command, add_named, open_state
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
+#: What `list` leaves out.
+_ONLY_IN_SHOW = ("args", "kwargs", "policy")
+
 
 def add_commands(commands: Any) -> None:
     add_command(commands, "list", _list, "show the schedules with their next and last fire times")
     following = add_command(commands, "next", _next, "show the next fire times of all schedules, in order")
     following.add_argument("-n", "--limit", type=count, default=10, help="how many (default: 10)")
-    add_named(commands, "show", _show, "show one schedule with all that is stored of it")
+    add_named(commands, "show", _show, "show one schedule, with the reason if it is paused or disabled")
     history = add_command(commands, "history", _history, "show what became of fire times, newest first")
     history.add_argument("name", metavar="NAME", nargs="?", help="the schedule (default: all)")
     history.add_argument("-n", "--limit", type=count, default=20, help="how many records (default: 20)")
@@ -45,7 +48,7 @@ def _list(args: argparse.Namespace) -> int:
                 one.expression,
                 one.timezone or "-",
                 one.actor,
-                _state_of(one),
+                state_of(one),
                 ago(one.next_fire_time, now),
                 ago(one.last_fire_time, now),
                 one.last_outcome or "-",
@@ -72,7 +75,8 @@ def _hint(distcron: DistCron, *, empty: bool) -> None:
 
 def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
     shown = asdict(one)
-    del shown["reason"]
+    for name in ("reason", "encoder", *_ONLY_IN_SHOW):
+        del shown[name]
     return {
         **shown,
         "next_fire_time": instant(one.next_fire_time),
@@ -82,7 +86,7 @@ def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
 
 def _next(args: argparse.Namespace) -> int:
     distcron = open_state(args)
-    coming = [one for one in distcron.schedules.list() if one.next_fire_time is not None]
+    coming = [one for one in distcron.schedules.list() if one.state == "active" and one.next_fire_time is not None]
     coming = sorted(coming, key=lambda one: (one.next_fire_time, one.name))[: args.limit]
     if args.json:
         print_json(
@@ -97,7 +101,7 @@ def _next(args: argparse.Namespace) -> int:
     now = distcron.open_backend().store.now()
     print_table(
         ["NEXT", "SCHEDULE", "ACTOR", "STATE"],
-        [(ago(one.next_fire_time, now), one.name, one.actor, _state_of(one)) for one in coming],
+        [(ago(one.next_fire_time, now), one.name, one.actor, state_of(one)) for one in coming],
     )
     return Exit.OK
 
@@ -106,17 +110,19 @@ def _show(args: argparse.Namespace) -> int:
     distcron = open_state(args)
     one = distcron.schedules.get(args.name)
     if args.json:
-        print_json(_schedule_json(one))
+        print_json({**_schedule_json(one), **{name: getattr(one, name) for name in _ONLY_IN_SHOW}})
         return Exit.OK
     now = distcron.open_backend().store.now()
     rows = {
         "schedule": one.name,
         "when": f"{one.expression} ({one.timezone})" if one.timezone else one.expression,
         "actor": f"{one.actor}, on queue {one.queue!r}",
-        "state": _state_of(one),
+        "state": state_of(one),
+        "called with": _call(one),
+        "policies": ", ".join(f"{name}={value!r}" for name, value in one.policy.items()),
         "defined in": one.source,
         "next": ago(one.next_fire_time, now),
-        "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}",
+        "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}".rstrip(),
         "reason": one.reason,
     }
     for name, value in rows.items():
@@ -125,8 +131,12 @@ def _show(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _state_of(one: ScheduleInfo) -> str:
-    return "paused" if one.paused and one.state == "active" else one.state
+def _call(one: ScheduleInfo) -> str:
+    """The arguments of the actor, as they are written in Python."""
+    if one.encoder:
+        return f"arguments that {one.encoder} encoded"
+    named = (one.kwargs or {}).items()
+    return ", ".join([*map(repr, one.args or ()), *(f"{name}={value!r}" for name, value in named)])
 
 
 def _history(args: argparse.Namespace) -> int:
@@ -191,6 +201,9 @@ def _status(args: argparse.Namespace) -> int:
         print(f"Leader: {leader.holder}, term {leader.term}, since {ago(leader.since, now)}")
     else:
         print("Leader: none. Start one with: dramatiq-distcron beat BROKER")
+    for one in status.instances:
+        if one["role"] == "leader" and one.get("disabled"):
+            print(f"Disabled: the leader was started with {one['disabled']}, so nothing is enqueued.")
     print_table(
         ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST PASS", "HEARD OF", "HOLDER"],
         [
@@ -217,4 +230,5 @@ def _status(args: argparse.Namespace) -> int:
 
 def _instance_json(one: Any) -> dict[str, Any]:
     shown = {name: one[name] for name in ("holder", "role", "host", "pid", "version")}
-    return {**shown, **{name: instant(one[name]) for name in ("started_at", "last_pass_at", "last_seen_at")}}
+    times = {name: instant(one[name]) for name in ("started_at", "last_pass_at", "last_seen_at")}
+    return {**shown, **times, "disabled": one.get("disabled") or None}

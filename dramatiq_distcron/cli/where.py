@@ -10,24 +10,23 @@ from ..backends import broker_at
 from ..errors import ConfigurationError
 from ..middleware.distcron import DistCron, install
 from .loading import load_app
+from .parser import Parser
 
 __all__ = ["add_command", "add_named", "open_state"]
 
 _DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
 
-def add_named(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
+def add_named(commands: Any, name: str, run: Any, summary: str) -> Parser:
     """A command for one schedule."""
     parser = add_command(commands, name, run, summary)
     parser.add_argument("name", metavar="NAME", help="the schedule")
     return parser
 
 
-def add_command(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
+def add_command(commands: Any, name: str, run: Any, summary: str) -> Parser:
     """A command on the stored state."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:] + "."
-    )
+    parser: Parser = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     where = parser.add_argument_group("where the state is")
     where.add_argument("--broker", metavar="MODULE[:NAME]", help="the app whose broker says it")

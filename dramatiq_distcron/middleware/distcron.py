@@ -152,18 +152,22 @@ class DistCron(Middleware, ScheduleHost):
         Raises:
           ConfigurationError: the arguments of one cannot be encoded.
         """
-        settings = self.settings
-        return {
-            name: resolve(
-                schedule,
-                name=name,
-                actor=actor.actor_name,
-                queue=actor.queue_name,
-                tz=settings.tz,
-                policy=settings.policy,
-            )
-            for name, (actor, schedule) in self._declared.items()
-        }
+        return {name: self.spec_of(actor, schedule) for name, (actor, schedule) in self._declared.items()}
+
+    def declared(self) -> list[tuple[Actor[Any, Any], Schedule]]:
+        """The schedules defined in code with their actors, as they were given."""
+        return list(self._declared.values())
+
+    def spec_of(self, actor: Actor[Any, Any], schedule: Schedule) -> Spec:
+        """One schedule with every default filled in. Raises ``ConfigurationError`` if it cannot be used."""
+        return resolve(
+            schedule,
+            name=schedule.name or actor.actor_name,
+            actor=actor.actor_name,
+            queue=actor.queue_name,
+            tz=self.settings.tz,
+            policy=self.settings.policy,
+        )
 
     # -- what users call ------------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ NOT_RECORDED = "retry_not_recorded"
 
 #: When a delivery that found another worker at its run is tried again, in ms.
 _ASK_AGAIN_MS = 5000
+#: So many of the first and of the last tickets that were asked for without an answer are remembered.
+_DOUBTS = 50
 
 
 class _Skipped(SkipMessage):
@@ -115,10 +117,20 @@ class Settle(Middleware):
         raise _Skipped("A copy of a message whose run is over or goes on elsewhere.")
 
     def _ask(self, message: MessageProxy) -> Started | Refused:
-        claim = uuid.uuid4().hex
-        claimed = self._backend().store.claim_run(message.message_id, self.worker_id, attempt_of(message), claim)
+        """Asks for the ticket. If no answer comes it may be ours: that is noted, and goes with the message."""
+        tick, claim = message.options["distcron"], uuid.uuid4().hex
+        doubtful = tick.pop("doubtful", [])
+        store, attempt = self._backend().store, attempt_of(message)
+        try:
+            claimed = store.claim_run(message.message_id, self.worker_id, attempt, claim, doubtful)
+        except Exception:
+            # The first ones are those that may have arrived when the store went away.
+            tick["doubtful"] = [*doubtful[:_DOUBTS], *doubtful[_DOUBTS:][-_DOUBTS:], claim]
+            raise
         if isinstance(claimed, Started):
             marks_of(message).claim = claim
+        elif doubtful:
+            tick["doubtful"] = doubtful
         return claimed
 
     def after_process_message(

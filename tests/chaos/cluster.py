@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,10 @@ APP = "tests.chaos.app"
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one run. Durations are in seconds; ``lease`` is the life of the lease."""
+    """Of one run. Durations are in seconds; ``lease`` is the life of the lease.
+
+    ``patience`` is how long each thing may take to come to its end after the faults.
+    """
 
     seconds: float = 60.0
     seed: int = 1
@@ -40,6 +44,7 @@ class Settings:
     heartbeat: float = 20.0
     faults: tuple[str, ...] = ()
     pace: float = 1.2
+    patience: float = 120.0
     binary: Path | None = None
     hooked: bool = False
     planted: str = ""
@@ -57,6 +62,8 @@ class Post:
         self.told = False
         self.empty_until = 0.0
         self.stopped = False
+        #: Whether nobody is to come any more.
+        self.closed = False
 
     def signal(self, number: signal.Signals) -> None:
         """To the whole group: Dramatiq's worker is a child of its main process."""
@@ -132,10 +139,16 @@ class Cluster:
         if post.child is not None:
             post.child.end(patience)
 
+    def close(self, posts: Sequence[Post], patience: float) -> None:
+        """Ends the processes at these posts for good."""
+        for post in posts:
+            post.closed = True
+            self.end(post, patience)
+
     def look_after(self) -> None:
         """Puts another one where one ended, and notes those that ended without being told to, or badly."""
         for post in self.posts:
-            if post.child is None or post.child.alive or time.monotonic() < post.empty_until:
+            if post.child is None or post.child.alive or post.closed or time.monotonic() < post.empty_until:
                 continue
             code = post.child.wait()
             # One that is told so early that it knows no signals yet ends by SIGTERM itself.

@@ -18,6 +18,7 @@ from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.store.base import Edit, Guard
 
+from .planted import mark_of_the_commit
 from .population import Wanted, edited
 from .timeline import Attempt
 
@@ -102,6 +103,12 @@ class Editor:
         scripts = vars(self._distcron.open_backend().store._scripts)  # type: ignore[attr-defined]
         ours = {script.sha: name for name, script in scripts.items()}
         return {**ours, self._broker.scripts["dispatch"].sha: "dramatiq"}
+
+    def marks(self, bug: str) -> dict[str, str]:
+        """What is in the requests by which processes with this bug send a script, by its name."""
+        text = self._distcron.open_backend().store._scripts.fire.script  # type: ignore[attr-defined]
+        by_name = {name: digest for digest, name in self.script_names().items()}
+        return {**by_name, "fire": mark_of_the_commit(bug, text)}
 
     def put_all(self, share: float) -> None:
         """Puts this share of the API's schedules at once."""

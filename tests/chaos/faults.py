@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -18,7 +18,7 @@ import redis
 from dramatiq_distcron.errors import ServerError
 
 from .cluster import Cluster, Post
-from .proxy import Proxy
+from .proxy import Link, Proxy
 
 __all__ = ["KINDS", "Fault", "Injector", "plan"]
 
@@ -46,10 +46,11 @@ def plan(seed: int, seconds: float, pace: float, lease: float, kinds: Sequence[s
 
 
 class Injector:
-    """Does what the plan says, and undoes it in time."""
+    """Does what the plan says, and undoes it in time. ``marks`` tell the requests that send a script, by its name."""
 
-    def __init__(self, cluster: Cluster, faults: Sequence[Fault]) -> None:
+    def __init__(self, cluster: Cluster, faults: Sequence[Fault], marks: Mapping[str, str]) -> None:
         self.cluster = cluster
+        self.marks = marks
         self.done: Counter[str] = Counter()
         self._order = count()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -101,12 +102,19 @@ class Injector:
         leader = self.cluster.leader() if fault.draw < 0.6 else None
         return leader or self._one_of(self.cluster.beats(), fault)
 
+    def leader(self, fault: Fault) -> Post | None:
+        post = self.cluster.leader()
+        return post if post in self._able(self.cluster.beats()) else None
+
     def worker(self, fault: Fault) -> Post | None:
         return self._one_of(self.cluster.workers(), fault)
 
     @staticmethod
-    def _one_of(posts: Sequence[Post], fault: Fault) -> Post | None:
-        able = [post for post in posts if post.child is not None and post.child.alive and not post.told]
+    def _able(posts: Sequence[Post]) -> list[Post]:
+        return [post for post in posts if post.child is not None and post.child.alive and not post.told]
+
+    def _one_of(self, posts: Sequence[Post], fault: Fault) -> Post | None:
+        able = self._able(posts)
         return able[int(fault.draw * 997) % len(able)] if able else None
 
     def proxy(self, fault: Fault) -> Proxy:
@@ -173,6 +181,69 @@ def _network(begin: Callable[[Proxy, Fault], None], end: Callable[[Proxy], None]
         return True
 
     return inject
+
+
+#: How long a process may take until it sends what is waited for, in seconds.
+_LURK = 1.5
+
+
+def _at(
+    script: str,
+    pick: Callable[[Injector, Fault], Post | None],
+    strike: Callable[[Post, Link], None],
+    undo: Callable[[Post], None] = lambda post: None,
+) -> Callable[[Injector, Fault], bool]:
+    """At the very moment when the process sends this script: it has left the process, and is not in Redis yet."""
+
+    def inject(injector: Injector, fault: Fault) -> bool:
+        post = pick(injector, fault)
+        if post is None or post.stopped:
+            return False
+        child = post.child
+
+        def struck(link: Link) -> None:
+            if post.child is child:
+                strike(post, link)
+                injector.done[fault.kind] += 1
+
+        def over() -> None:
+            post.proxy.lift_trap()
+            if post.child is child:
+                undo(post)
+
+        post.proxy.set_trap(injector.marks[script].encode(), struck)
+        injector.later(_LURK + fault.length, over)
+        # It is counted when it is done, which may never be.
+        return False
+
+    return inject
+
+
+def _swallow_reply(post: Post, link: Link) -> None:
+    link.lost_a_reply = True
+
+
+def _hold_request(post: Post, link: Link) -> None:
+    post.proxy.held = True
+
+
+def _stop_process(post: Post, link: Link) -> None:
+    post.stopped = True
+    post.signal(signal.SIGSTOP)
+
+
+def _wake_process(post: Post) -> None:
+    post.stopped = False
+    post.signal(signal.SIGCONT)
+
+
+def _kill_process(post: Post, link: Link) -> None:
+    post.told = True
+    post.signal(signal.SIGKILL)
+
+
+def _let_go(post: Post) -> None:
+    post.proxy.let_go()
 
 
 def _pause_clients(injector: Injector, fault: Fault) -> bool:
@@ -245,6 +316,13 @@ KINDS: dict[str, _Kind] = {
     "hold": _Kind(4, (0.2, 3), _network(lambda proxy, fault: proxy.hold(), Proxy.let_go)),
     "swallow": _Kind(9, (0.02, 0.7), _network(lambda proxy, fault: proxy.swallow(), Proxy.stop_swallowing)),
     "tear": _Kind(3, (0, 0), _network(lambda proxy, fault: proxy.tear(), lambda proxy: None)),
+    "swallow-commit": _Kind(5, (0, 0), _at("fire", Injector.leader, _swallow_reply)),
+    "hold-commit": _Kind(3, (0.2, 3), _at("fire", Injector.leader, _hold_request, _let_go)),
+    "stop-at-commit": _Kind(3, (0.2, 3), _at("fire", Injector.leader, _stop_process, _wake_process)),
+    "kill-at-commit": _Kind(3, (0, 0), _at("fire", Injector.leader, _kill_process)),
+    "swallow-settle": _Kind(3, (0, 0), _at("settle", Injector.worker, _swallow_reply)),
+    "hold-settle": _Kind(1, (0.2, 2), _at("settle", Injector.worker, _hold_request, _let_go)),
+    "kill-at-settle": _Kind(1, (0, 0), _at("settle", Injector.worker, _kill_process)),
     "kill-server": _Kind(1, (0, 0.5), _kill_server),
     "stop-server": _Kind(1, (0.1, 1.5), _stop_server),
 }

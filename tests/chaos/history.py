@@ -63,7 +63,7 @@ class Ended:
 @dataclass(frozen=True)
 class Left:
     """A message that lies in the broker at the end, and how often it is on a list, in a set of those handed out, or
-    among the dead."""
+    among the dead. ``attempt`` counts its retries."""
 
     queue: str
     redis_id: str
@@ -71,6 +71,7 @@ class Left:
     listed: int
     handed_out: int
     dead: int
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,6 @@ def _left(client: redis.Redis, namespace: str) -> Iterator[Left]:
         acks = [one for one in keys if ":__acks__." in one and one.endswith(f".{queue}")]
         handed_out = Counter(member for one in acks for member in client.smembers(one))
         for redis_id, data in client.hgetall(key).items():
-            message_id = Message.decode(data).message_id
+            message = Message.decode(data)
             places = listed[redis_id], handed_out[redis_id], dead[redis_id]
-            yield Left(queue, redis_id.decode(), message_id, *places)
+            yield Left(queue, redis_id.decode(), message.message_id, *places, attempt=message.options.get("retries", 0))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from dramatiq_distcron.store.base import Answers, Fire, Guard
-from dramatiq_distcron.store.redis import RedisStore
+from dramatiq_distcron.store.redis import RedisStore, scripts
 
-__all__ = ["BUGS", "plant"]
+__all__ = ["BUGS", "mark_of_the_commit", "plant", "planted_script"]
 
 
 def _holds_lease(store: RedisStore, guard: Guard) -> bool:
@@ -63,13 +65,47 @@ def _claim_then_send(store: RedisStore, guard: Guard, fires: Sequence[Fire]) -> 
     return lambda: ["ok"] * len(fires)
 
 
-BUGS: dict[str, Callable[[RedisStore, Guard, Sequence[Fire]], Answers]] = {
+_IN_PYTHON: dict[str, Callable[[RedisStore, Guard, Sequence[Fire]], Answers]] = {
     "lease-then-send": _lease_then_send,
     "claim-then-send": _claim_then_send,
 }
+#: What the commit does not ask any more: who has the lease, and whether the cursor is where it was.
+_IN_LUA: dict[str, dict[str, str]] = {
+    "no-comparison": {
+        "if HOLDER ~= '' and redis.call('get', LEASE) ~= HOLDER then": "if false then",
+        "(given[e + SCORE] ~= '*' and s.score ~= given[e + SCORE])": "false",
+    },
+}
+BUGS = [*_IN_PYTHON, *_IN_LUA]
+#: What is sent between two of the steps that should be one.
+_IN_THE_MIDDLE = {"lease-then-send": "RPUSH", "claim-then-send": "XADD"}
 
 
-def plant(name: str) -> None:
-    """Puts the bug of this name in place of the commit; ``""`` none. Raises ``KeyError`` for an unknown one."""
-    if name:
-        RedisStore.start_fire = BUGS[name]  # type: ignore[method-assign, assignment]
+def plant(bug: str) -> None:
+    """Puts this bug in place of the commit, for as long as the process lives; ``""`` none."""
+    if bug in _IN_LUA:
+        _plant_in_lua(bug)
+    elif bug:
+        RedisStore.start_fire = _IN_PYTHON[bug]  # type: ignore[method-assign, assignment]
+
+
+def _plant_in_lua(bug: str) -> None:
+    join = scripts._join
+
+    def planted(name: str, *more: Any) -> str:
+        return planted_script(bug, join(name, *more)) if name == "fire" else join(name, *more)
+
+    scripts._join = planted  # type: ignore[assignment]
+
+
+def mark_of_the_commit(bug: str, text: str) -> str:
+    """What a request has in it by which a process with this bug commits; ``text`` is the script of a healthy one."""
+    return _IN_THE_MIDDLE.get(bug) or hashlib.sha1(planted_script(bug, text).encode()).hexdigest()
+
+
+def planted_script(bug: str, text: str) -> str:
+    """The script of the commit as a process with this bug sends it."""
+    for healthy, sick in _IN_LUA.get(bug, {}).items():
+        assert healthy in text, healthy
+        text = text.replace(healthy, sick)
+    return text

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Network", "Proxy"]
+__all__ = ["Link", "Network", "Proxy"]
 
 HOST = "127.0.0.1"
 
@@ -55,14 +55,16 @@ class Proxy:
         self.port = 0
         #: To which commands a reply was swallowed, by the beginning of the request.
         self.swallowed: Counter[bytes] = Counter()
-        self.links: set[_Link] = set()
+        self.links: set[Link] = set()
         self.delay = 0.0
         self.held = self.deaf = self.torn = False
+        #: Part of a request, and what to do when one with it comes by.
+        self.trap: tuple[bytes, Callable[[Link], None]] | None = None
         self._loop = loop
         self._server: asyncio.Server | None = None
 
     async def listen(self) -> None:
-        self._server = await self._loop.create_server(lambda: _Side(_Link(self), False), HOST, 0)
+        self._server = await self._loop.create_server(lambda: _Side(Link(self), False), HOST, 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
@@ -105,8 +107,16 @@ class Proxy:
         """The next request arrives by half, and then its connection is cut."""
         self._do(lambda: setattr(self, "torn", True))
 
+    def set_trap(self, part: bytes, strike: Callable[[Link], None]) -> None:
+        """At the next request with this part, before it is passed on, ``strike`` is called in the loop."""
+        self._do(lambda: setattr(self, "trap", (part, strike)))
+
+    def lift_trap(self) -> None:
+        self._do(lambda: setattr(self, "trap", None))
+
     def heal(self) -> None:
         """As if nothing had been."""
+        self.lift_trap()
         self.set_delay(0)
         self.let_go()
         self.stop_swallowing()
@@ -143,7 +153,7 @@ class Proxy:
 class _Side(asyncio.Protocol):
     """One of the two connections of a link."""
 
-    def __init__(self, link: _Link, is_server: bool) -> None:
+    def __init__(self, link: Link, is_server: bool) -> None:
         self.link = link
         self.is_server = is_server
 
@@ -157,7 +167,7 @@ class _Side(asyncio.Protocol):
         self.link.lost(self)
 
 
-class _Link:
+class Link:
     """A client's connection and ours to the server."""
 
     def __init__(self, proxy: Proxy) -> None:
@@ -189,6 +199,7 @@ class _Link:
         proxy = self.proxy
         if not is_reply:
             self._asked = data[:80]
+            self._spring(data)
         if is_reply and (proxy.deaf or self.lost_a_reply):
             self.lost_a_reply = True
             proxy.swallowed[self._asked] += 1
@@ -203,6 +214,12 @@ class _Link:
             _write(target, data)
             return
         self._put_off(data, is_reply)
+
+    def _spring(self, data: bytes) -> None:
+        trap = self.proxy.trap
+        if trap is not None and trap[0] in data:
+            self.proxy.trap = None
+            trap[1](self)
 
     def _put_off(self, data: bytes, is_reply: bool) -> None:
         loop = self.proxy._loop

@@ -59,14 +59,21 @@ def _enqueued(one: Decision, timeline: Timeline, wanted: Wanted) -> bool:
         one.first == one.last
         and bool(one.message_id)
         and policy.get("enabled", True)
+        and 0 <= _due(one) - one.first <= wanted.policy.get("spread", 0) * 1000
         and not _is_paused(one, timeline)
         and _later_due(one, timeline, wanted) < limit
         and (grace is None or one.decided_at - one.first <= grace * 1000)
     )
 
 
+def _due(one: Decision) -> int:
+    """When it was to be enqueued: its fire time and its part of the spread."""
+    return one.decided_at - (one.lateness or 0)
+
+
 def _is_paused(one: Decision, timeline: Timeline) -> bool:
-    return any(pause.since < one.first < pause.until for pause in timeline.pauses)
+    """A pause covers what was to be enqueued in it; what is spread to after its end is enqueued."""
+    return any(pause.since < _due(one) < pause.until for pause in timeline.pauses)
 
 
 def _missed(one: Decision, timeline: Timeline, wanted: Wanted) -> bool:

@@ -29,9 +29,8 @@ from .witness import read_all
 
 __all__ = ["Outcome", "check", "run"]
 
-#: How far the beats may be behind at the end, in ms, and how long everything may take to come to its end, in seconds.
+#: How far the beats may be behind at the end, in ms.
 _BEHIND = 2000
-_PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,8 @@ class _Run:
 
     def _let_it_go_wrong(self) -> Injector:
         s = self._settings
-        injector = Injector(self._cluster, plan(s.seed, s.seconds, s.pace, s.lease, s.faults))
+        faults = plan(s.seed, s.seconds, s.pace, s.lease, s.faults)
+        injector = Injector(self._cluster, faults, self._editor.marks(s.planted))
         end = time.monotonic() + s.seconds
         while time.monotonic() < end:
             injector.turn()
@@ -120,12 +120,11 @@ class _Run:
             cluster.fill(post)
         self._await("everything due to be decided", self._is_decided)
         settled = cluster.now() - _BEHIND
-        for post in cluster.beats():
-            cluster.end(post, 20)
+        # What is read at the end must stand still.
+        cluster.close(cluster.beats(), 20)
         self._say("Everything due is decided; the workers finish.")
         self._await("every message to be run", self._is_run)
-        for post in cluster.workers():
-            cluster.end(post, 20)
+        cluster.close(cluster.workers(), 20)
         self._onlooker.stop()
         return settled
 
@@ -139,10 +138,11 @@ class _Run:
         return not direct.hlen(keys.runs) and not any(direct.hlen(key) for key in queues)
 
     def _await(self, what: str, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        patience = self._settings.patience
+        deadline = time.monotonic() + patience
         while not self._answered(is_so):
             if time.monotonic() > deadline:
-                self._say(f"Waited {_PATIENCE:g} s for {what}, in vain.")
+                self._say(f"Waited {patience:g} s for {what}, in vain.")
                 self._unfinished.append(what)
                 return
             self._cluster.look_after()
@@ -157,6 +157,8 @@ class _Run:
     # -- what there is at the end ---------------------------------------------------------------------------
 
     def _read(self, injector: Injector, settled: int) -> Outcome:
+        alive = [post.name for post in self._cluster.posts if post.child is not None and post.child.alive]
+        assert not alive, f"{alive} are still there"
         with redis.Redis.from_url(self._cluster.server.url) as client:
             state = read_state(client, self._cluster.keys)
         now = self._cluster.now()

@@ -68,7 +68,7 @@ def _without_revision(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Pause:
-    """Of the fire times after ``since`` and before ``until`` nothing is enqueued."""
+    """Nothing is enqueued that was due after ``since`` and before ``until``, its part of the spread included."""
 
     since: int
     until: int
@@ -132,7 +132,7 @@ def timeline(name: str, edits: Iterable[Attempt], end: int, *, code: tuple[Wante
         extra += [code[1]] if code[0].policy.get("run_at_start") else []
     for edit in edits:
         bound = _bound(edit, current[1].times if current else None)
-        _pause(pauses, edit, bound)
+        _pause(pauses, edit)
         if current is not None:
             spans.append(_Span(current[0], bound, current[1]))
         elif edit.wanted is not None and edit.wanted.policy.get("run_at_start"):
@@ -169,13 +169,18 @@ def _floor(times: Times, now: int, score: int) -> int | None:
     return found[-1] if found else None
 
 
-def _pause(pauses: list[Pause], edit: Attempt, bound: int) -> None:
-    """Takes in that the schedule is paused from this edit on, or is not any more."""
+def _pause(pauses: list[Pause], edit: Attempt) -> None:
+    """Takes in that the schedule is paused from this edit on, or is not any more.
+
+    What comes before the cursor it was made on was decided before it; one that is removed may come back with another.
+    """
+    stays = edit.wanted is not None and edit.score is not None and edit.score < edit.now + 86_400_000
+    instant = max(edit.now, (edit.score or 0) - 1) if stays else edit.now
     paused = (edit.spec or {}).get("paused")
     last = pauses[-1] if pauses else None
     if last is not None and paused is not None and paused["reason"] == last.reason:
         return
     if last is not None:
-        pauses[-1] = replace(last, until=min(last.until, bound + 1))
+        pauses[-1] = replace(last, until=min(last.until, instant + 1))
     if paused is not None:
-        pauses.append(Pause(bound, paused["until"] or 2**62, paused["reason"]))
+        pauses.append(Pause(instant, paused["until"] or 2**62, paused["reason"]))

@@ -385,6 +385,37 @@ def test_a_run_goes_on_as_long_as_its_retry_is_there(rig: Rig, hands: Hands, job
     assert probe(rig, job.message_id) == "dropped"
 
 
+def test_a_step_that_is_told_after_a_later_one_does_not_take_the_run_back(
+    rig: Rig, hands: Hands, job: Message[Any]
+) -> None:
+    """Chaos, seed 42: that a retry had left the delay queue was told when it had failed, and been followed, already."""
+    rig.put("other", 1000)
+    retry = hands.tick("other", 1000)
+    assert rig.fire(retry) == ["ok"]
+    redis_id = hands.redis_id(retry.calls[0])
+    rig.store.settle(Ending(job.message_id, "retrying", "", True, hands.place(), redis_id, attempt=2))
+    late = hands.ending(job, "running", goes_on=True, place=hands.place(), redis_id="gone", attempt=1)
+    assert rig.store.settle(late) == "settled"
+    assert not hands.is_there(job)
+    assert probe(rig, job.message_id) == "there"
+    assert state_of(rig, job.message_id) == "retrying"
+
+
+def test_that_a_retry_was_made_and_is_told_after_it_left_the_delay_queue_changes_nothing(
+    rig: Rig, hands: Hands, job: Message[Any]
+) -> None:
+    """Chaos, seed 65: the settle of what failed was held up in the network for longer than its retry was delayed."""
+    rig.put("other", 1000)
+    retry = hands.tick("other", 1000)
+    assert rig.fire(retry) == ["ok"]
+    redis_id = hands.redis_id(retry.calls[0])
+    rig.store.settle(Ending(job.message_id, "", "", True, hands.place(), redis_id, attempt=1))
+    late = hands.ending(job, "retrying", goes_on=True, place=hands.place(), redis_id="delayed", attempt=1)
+    assert rig.store.settle(late) == "settled"
+    assert not hands.is_there(job)
+    assert probe(rig, job.message_id) == "there"
+
+
 def test_a_run_that_is_older_than_its_time_out_is_given_up_though_its_message_is_there(
     rig: Rig, hands: Hands, job: Message[Any]
 ) -> None:

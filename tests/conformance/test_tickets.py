@@ -120,3 +120,20 @@ def test_a_run_that_ended_meanwhile_is_over_and_not_given_up(fired: Rig) -> None
     end(fired, "c1")
     assert fired.store.probe_run(fired.guard, "job", ID, None) == "over"
     assert ends(fired) == ["succeeded"]
+
+
+def test_a_claim_whose_answer_did_not_come_is_taken_over_by_the_delivery_that_knows_of_it(fired: Rig) -> None:
+    assert claim(fired, "w1", "lost") == "queued"
+    assert claim(fired, "w1", "other") == "w1"
+    again = fired.store.claim_run(ID, "w2", 0, "second", ["never arrived", "lost"])
+    assert isinstance(again, Started)
+    assert isinstance(fired.store.claim_run(ID, "w3", 0, "a copy", ["never arrived", "lost"]), Refused)
+    assert end(fired, "lost") == "lost"
+    assert end(fired, "second") == "settled"
+
+
+def test_a_claim_to_end_a_run_keeps_nobody_away(fired: Rig) -> None:
+    assert claim(fired, "", "first") == "queued"
+    assert claim(fired, "", "second") == "running"
+    assert end(fired, "first") == "lost"
+    assert end(fired, "second") == "settled"

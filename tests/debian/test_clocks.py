@@ -30,8 +30,8 @@ def clock(make_clock: Callable[[str], SetClock]) -> SetClock:
 
 @pytest.fixture
 def distcron(clock: SetClock) -> Iterator[DistCron]:
-    # The wheel's: libfaketime does not get on with the allocator of Debian's.
-    with Server(clock.wrapped(find_server())) as server:
+    # The wheel's, with no other on PATH: libfaketime does not get on with the allocator of Debian's.
+    with Server(clock.wrapped(find_server({"PATH": ""}))) as server:
         broker = RedisBroker(url=server.url)
         yield declare(broker, 3)
         broker.client.close()

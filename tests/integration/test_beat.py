@@ -168,7 +168,8 @@ def test_a_broken_queue_holds_up_its_own_schedule_until_it_is_mended(
     redis_broker.client.set(key, "not a list")
     start_beat(distcron)
     wait_until(lambda: len(queued(redis_broker)) >= 2, "ticks of the good one")
-    assert [tick.outcome for tick in distcron.schedules.history("bad")] == []
+    # On a slow machine two of its ticks may be due by then, of which one counts.
+    assert {tick.outcome for tick in distcron.schedules.history("bad")} <= {"missed"}
     redis_broker.client.delete(key)
     wait_until(lambda: queued(redis_broker, "broken"), "a tick of the mended one")
 
@@ -237,6 +238,33 @@ def test_a_broker_that_sends_in_a_way_of_its_own_is_refused_at_start(server: Ser
     with pytest.raises(ConflictError, match="in a way of its own"):
         beat_module.Beat(distcron).run()
     assert all(message.actor_name == "distcron_trial" for message in sent)
+
+
+def test_a_beat_that_is_refused_ends_without_a_word_about_the_connection_it_waited_on(
+    redis_broker: RedisBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`beat other` beside the state of `beat app` said why it ended, and then printed a traceback of its watcher."""
+    distcron = declare(redis_broker, 1)
+    beat = beat_module.Beat(distcron, owner="other")
+    waiting, closed = threading.Event(), threading.Event()
+
+    def claim_owner(*_: Any, **__: Any) -> str:
+        waiting.wait(30)
+        return "app"
+
+    def wait(seconds: float) -> bool:
+        waiting.set()
+        closed.wait(30)
+        raise ValueError("I/O operation on closed file.")
+
+    monkeypatch.setattr(beat.backend.store, "claim_owner", claim_owner)
+    monkeypatch.setattr(beat.backend.store, "wait", wait)
+    with pytest.raises(ConflictError, match="code base 'app'"):
+        beat.run()
+    closed.set()
+    beat._watcher.join(30)
+    assert not beat._watcher.is_alive()
+    assert "failed unexpectedly" not in caplog.text
 
 
 def test_a_restart_fires_what_was_missed_by_policy(redis_broker: RedisBroker) -> None:
@@ -312,7 +340,7 @@ def test_a_server_that_is_away_is_told_of_once_and_waited_for(
         wait_until(lambda: len(per_tick(distcron)) >= before + 2, "ticks after the trouble", seconds=15)
         assert_gapless(distcron, per_tick(distcron))
         assert running.error is None
-        assert "is back after" in caplog.text
+        wait_until(lambda: "is back after" in caplog.text, "the end of the trouble to be told")
         running.stop()
         broker.client.close()
 

@@ -14,7 +14,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq_distcron import DistCron, install
 from dramatiq_distcron.cli import main
 from dramatiq_distcron.server import Server
-from tests.integration.test_cli import ISO
+from tests.integration.cli.apps import ISO
 
 Capture = pytest.CaptureFixture[str]
 

@@ -59,6 +59,8 @@ def test_a_node_that_dies_and_comes_back_costs_no_tick(cluster: Cluster, start_b
     node = cluster.node_of(f"{{{namespace}}}")
     node.kill()
     node.restart()
+    # The beats wait for it by themselves; the client of this test would not.
+    cluster.await_whole()
     before = len(per_tick(distcron))
     wait_until(lambda: len(per_tick(distcron)) >= before + 10, "ticks after it")
     assert_gapless(distcron, per_tick(distcron))

@@ -18,6 +18,7 @@ from dramatiq_distcron.logs import get_logger
 from dramatiq_distcron.proving import prove
 from dramatiq_distcron.server import Server
 from dramatiq_distcron.store.base import Acquired, Held
+from tests.conformance.hands import HandsOnRedis
 from tests.support import Rig, orphans, queued
 
 LOGGER = get_logger(__name__, Rig)
@@ -224,3 +225,21 @@ def test_a_beat_leaves_one_heartbeat_of_dramatiq_however_often_it_starts(rig: Ri
         at = 1000 + number * 1000
         assert again.fire(again.tick("job", at, at + 1000)) == ["ok"]
     assert rig.broker.client.zcard(f"{rig.broker.namespace}:__heartbeats__") == 1
+
+
+def test_a_run_that_ends_while_the_history_is_read_is_shown_as_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was in the stream not yet, and among the runs no more: shown as none at all."""
+    rig.lead()
+    hands = HandsOnRedis(rig)
+    rig.put("job", 1000)
+    hands.fire("job", 1000)
+    (message,) = hands.take()
+    look = rig.store._client.hmget
+
+    def end_before(*args: Any) -> Any:
+        rig.store.settle(hands.ending(message, "succeeded"))
+        return look(*args)
+
+    monkeypatch.setattr(rig.store._client, "hmget", end_before)
+    (record,) = rig.store.history("job", 10)
+    assert record.run["state"] == "succeeded"

@@ -87,6 +87,7 @@ TYPES = {name_of(Keys("n", "a"), key): kind for key, kind in Keys("n", "a").type
 #: Written by whoever needs them, and not by a beat at work: at its start, by an edit, by an outbox, by a loss.
 NOT_BY_THE_BEAT = {"owner", "term", "term.since", "revision", "schedules.revisions", "outbox", "notices", "wake"}
 NOT_BY_THE_BEAT |= {"dead", "dead.msgs", "dead.groups"}
+OF_RETRIES = {"retries", "retries.msgs", "budgets"}
 #: What is logged, if anything is.
 LOGGED = {
     "due": "3 schedules and 0 cursors",
@@ -121,7 +122,7 @@ def test_a_key_that_is_deleted_doubles_no_tick_and_loses_none_of_the_codes_sched
     assert one.sent_of("plain") == [0, 1, 2]
     if name != "schedules":
         assert one.sent_of("tenant") == [0, 1, 2]
-    if name not in NOT_BY_THE_BEAT:
+    if name not in NOT_BY_THE_BEAT | OF_RETRIES:
         assert stepped.client.exists(key)
     assert who != "the leader" or LOGGED.get(name, "") in caplog.text
 

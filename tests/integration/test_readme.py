@@ -1,76 +1,34 @@
-"""What README and docs say is so: their code runs, their commands work, their links and lists are complete."""
+"""What README and docs say is so: their code runs, their links and names are right."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
+import ast
 import re
-import shlex
-import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import dramatiq
 import pytest
 import redis
 from dramatiq.brokers.redis import RedisBroker
 
-import dramatiq_distcron
-from dramatiq_distcron import DistCron, cron, every, install
+from dramatiq_distcron import cron, every, install
 from dramatiq_distcron.beat import Beat
-from dramatiq_distcron.cli import _parser
-from dramatiq_distcron.cli.exits import Exit
-from dramatiq_distcron.config import DistCronOptions
-from dramatiq_distcron.demo.processes import Child
-from dramatiq_distcron.demo.proof import Proof
-from dramatiq_distcron.policies import PolicyOptions
-from dramatiq_distcron.schedules import ScheduleOptions
 from dramatiq_distcron.server import Server
-from dramatiq_distcron.store.redis import Keys
-from tests.integration.conftest import Running
-from tests.support import wait_until
-
-ROOT = Path(__file__).parents[2]
-PACKAGE = Path(dramatiq_distcron.__file__).parent
-README = ROOT / "README.md"
-DOCS = ROOT / "docs"
-REFERENCE = DOCS / "reference"
-PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")})
-
-
-def page_id(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def blocks(page: Path, *languages: str) -> list[str]:
-    """The fenced blocks of these languages, in their order."""
-    fence = re.compile(rf"^```(?:{'|'.join(map(re.escape, languages))})\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    return [found[1] for found in fence.finditer(page.read_text("utf-8"))]
-
-
-def prose(page: Path) -> str:
-    """The text without its fenced blocks."""
-    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-
-
-def sections(page: Path) -> dict[str, str]:
-    """What stands under each heading of the second level."""
-    parts = re.split(r"^## (.+)\n", page.read_text("utf-8"), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def first_column(text: str) -> list[str]:
-    """The words in code in the first column of the tables in ``text``."""
-    cells = re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
-    return [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
-
-
-# -- code -----------------------------------------------------------------------------------------------------
+from tests.integration.pages import (
+    DOCS,
+    PACKAGE,
+    PAGES,
+    README,
+    REFERENCE,
+    ROOT,
+    blocks,
+    declare_job,
+    first_column,
+    output,
+    page_id,
+    prose,
+    sections,
+)
 
 
 def test_the_60_second_start_is_the_quickstart_example() -> None:
@@ -92,6 +50,33 @@ def test_every_block_of_python_runs(
     exec(compile(blocks(page, "python")[number], f"{page_id(page)}, block {number}", "exec", dont_inherit=True), known)
 
 
+#: What a page may say it assumes, and the names that gives.
+ASSUMED: dict[str, dict[str, object]] = {
+    "assume a broker that is set": {},
+    "import cron, every`": {"cron": cron, "every": every},
+}
+
+
+#: All but the front page, whose block is an excerpt and says so.
+COMPLETE = [page for page in PAGES if blocks(page, "python") and "This is an excerpt" not in prose(page)]
+
+
+@pytest.mark.parametrize("page", COMPLETE, ids=page_id)
+def test_the_first_block_of_a_page_needs_nothing_but_what_the_page_says_it_assumes(
+    page: Path, redis_broker: RedisBroker, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCRON_REDIS_URL", server.url)
+    text = prose(page)
+    monkeypatch.setattr("dramatiq.broker.global_broker", None)
+    if "assume a broker that is set" in text:
+        install(redis_broker)
+        dramatiq.set_broker(redis_broker)
+    known: dict[str, object] = {"__name__": "block"}
+    for said, names in ASSUMED.items():
+        known |= names if said in text else {}
+    exec(compile(blocks(page, "python")[0], page_id(page), "exec", dont_inherit=True), known)
+
+
 BEFORE = [(page, text) for page in PAGES for text in blocks(page, "{code-block} python")]
 
 
@@ -100,117 +85,6 @@ def test_code_of_other_schedulers_is_at_least_python(text: str) -> None:
     options, _, code = text.partition("\n\n")
     assert options.startswith(":caption:")
     compile(code, "before", "exec")
-
-
-# -- commands -------------------------------------------------------------------------------------------------
-
-#: Two that a stranger runs as they stand; .ci/run does the same in a clean clone.
-AS_THEY_STAND = ["pip install '.[demo]' && dramatiq-distcron demo", "pip install tox && tox"]
-#: Left out here, and where they run instead.
-ELSEWHERE = {
-    "pip install '.[demo]'": "tests/build, .ci/run",
-    AS_THEY_STAND[0]: "tests/process/test_demo.py, .ci/run",
-    AS_THEY_STAND[1]: ".ci/run",
-}
-#: Those that go on until they are stopped, and what they say when they work. The first is stopped at once, as it has
-#: a server of its own; the others go on to the end of the page.
-LASTING = {
-    "dramatiq-distcron dev app": "Worker process is ready",
-    "dramatiq app": "Worker process is ready",
-    "dramatiq-distcron beat app": "Leading since",
-}
-
-
-def test_the_two_commands_of_a_stranger_are_blocks_of_their_own() -> None:
-    found = [text.strip() for text in blocks(README, "sh")]
-    run = (ROOT / ".ci" / "run").read_text("utf-8")
-    for command in AS_THEY_STAND:
-        assert found.count(command) == 1
-        assert f'"{command}"' in run
-
-
-class Shell:
-    """Runs the commands of a page, in order, in a copy of the examples, on a server of the test."""
-
-    def __init__(self, folder: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._folder = folder
-        self._environ = environ
-        self._chdir = monkeypatch.chdir
-        self.lasting: list[Child] = []
-
-    def run(self, line: str) -> None:
-        words = shlex.split(line, comments=True)
-        command = shlex.join(words)
-        if not words or line.strip() in ELSEWHERE or words[0] == "export":
-            return
-        if words[0] == "cd":
-            self._folder = self._folder / words[1]
-            assert self._folder.is_dir(), line
-            return
-        self._chdir(self._folder)
-        if command in LASTING:
-            self._start(command, words)
-            return
-        ended = subprocess.run(words, env=self._environ, capture_output=True, text=True, timeout=60)
-        assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
-
-    def _start(self, command: str, words: list[str]) -> None:
-        child = Child(command, words, self._environ)
-        self.lasting.append(child)
-        wait_until(lambda: LASTING[command] in child.output() or not child.alive, command)
-        assert child.alive, child.output()
-        if words[1] == "dev":
-            self.stop(child)
-            self.lasting.remove(child)
-
-    @staticmethod
-    def stop(child: Child) -> None:
-        child.send_signal(signal.SIGTERM)
-        assert child.wait() == 0, f"{child.name}\n{child.output()}"
-
-    def stop_all(self) -> None:
-        for child in self.lasting:
-            self.stop(child)
-
-    def close(self) -> None:
-        for child in self.lasting:
-            child.end()
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    with Server() as server:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        monkeypatch.setenv("PATH", path)
-        environ = {**os.environ, "DISTCRON_REDIS_URL": server.url, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        shell = Shell(tmp_path, environ, monkeypatch)
-        yield shell
-        shell.close()
-
-
-@pytest.mark.parametrize("page", [README, ROOT / "examples" / "quickstart" / "README.md"], ids=page_id)
-def test_every_command_of_the_readme_works(page: Path, shell: Shell) -> None:
-    for text in blocks(page, "sh", "console"):
-        for line in text.replace("$ ", "").splitlines():
-            shell.run(line)
-    # The last one is a trigger.
-    worker = next(child for child in shell.lasting if child.name == "dramatiq app")
-    wait_until(lambda: "the nightly report" in worker.output(), "the triggered report")
-    shell.stop_all()
-
-
-def output(*arguments: str, **environ: str) -> str:
-    """What the command line prints."""
-    command = [sys.executable, "-m", "dramatiq_distcron", *arguments]
-    ended = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
-def declare_job(distcron: DistCron, **options: Any) -> None:
-    @dramatiq.actor(broker=distcron.broker, periodic=every(1, **options))
-    def job() -> None: ...
 
 
 def test_the_user_of_the_how_to_on_rights_may_do_all_a_beat_does(server_binary: Path | None) -> None:
@@ -232,9 +106,6 @@ def test_the_user_of_the_how_to_on_rights_may_do_all_a_beat_does(server_binary: 
                 output(*command, DISTCRON_REDIS_URL=url)
             distcron.close()
             distcron.broker.client.close()  # type: ignore[attr-defined]
-
-
-# -- links and names ------------------------------------------------------------------------------------------
 
 
 def slugs(page: Path) -> set[str]:
@@ -260,12 +131,17 @@ def variables(*texts: str) -> set[str]:
     return {name for text in texts for name in re.findall(r"\bDISTCRON_[A-Z0-9_]*[A-Z0-9]\b", text)}
 
 
+#: What is told of the tests is told here only.
+INSIDE = ("CONTRIBUTING.md", "guarantees.md")
+
+
 def test_every_variable_that_is_mentioned_exists() -> None:
     code = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py")]
-    for_tests = [(ROOT / name).read_text("utf-8") for name in ("tests/conftest.py", "tox.ini")]
+    of_tests = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "test_readme.py"]
+    for_tests = [path.read_text("utf-8") for path in (*of_tests, ROOT / "tox.ini")]
     of_users = variables(*code)
     for page in PAGES:
-        known = of_users | variables(*for_tests) if page.name == "CONTRIBUTING.md" else of_users
+        known = of_users | variables(*for_tests) if page.name in INSIDE else of_users
         assert variables(page.read_text("utf-8")) <= known, page_id(page)
 
 
@@ -284,81 +160,24 @@ def test_every_test_that_is_named_exists() -> None:
         assert set(re.findall(r"`(test_\w+)`", page.read_text("utf-8"))) <= found, page_id(page)
 
 
-# -- lists that must be complete ------------------------------------------------------------------------------
+def test_every_what_if_names_the_test_that_holds_its_answer() -> None:
+    text = (DOCS / "explanation" / "guarantees.md").read_text("utf-8")
+    tables = re.findall(r"^\| what if … \| then \| tests \|\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert len(tables) >= 5
+    rows = [row for table in tables for row in table.splitlines()]
+    assert [row for row in rows if not re.fullmatch(r"\| .+ \| .+ \| (`test_\w+`(, )?)+ \|", row)] == []
 
 
-def commands() -> dict[str, argparse.ArgumentParser]:
-    (action,) = (a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction))
-    return dict(action.choices)
+def constants() -> str:
+    """Every text in the package's code, each on a line of its own; what is filled in later is left out."""
+    nodes = [node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-def arguments(parser: argparse.ArgumentParser) -> set[str]:
-    """Options as they are written and positional arguments as they are shown."""
-    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
-    return {name for action in actions for name in action.option_strings or [str(action.metavar)]}
-
-
-def test_the_reference_has_every_command_and_no_other() -> None:
-    assert sections(REFERENCE / "cli.md").keys() - {"Exit codes"} == commands().keys()
-    shown = sections(README)["Command line"]
-    assert [name for name in commands() if not re.search(rf"dramatiq-distcron .*\b{name}\b", shown)] == []
-
-
-@pytest.mark.parametrize("command", sorted(commands()))
-def test_the_reference_lists_exactly_the_arguments_of_a_command(command: str) -> None:
-    documented = first_column(sections(REFERENCE / "cli.md")[command])
-    assert len(documented) == len(set(documented))
-    assert set(documented) == arguments(commands()[command])
-
-
-def test_the_reference_tells_every_exit_code() -> None:
-    text = sections(REFERENCE / "cli.md")["Exit codes"]
-    documented = {int(code) for code in re.findall(r"^\| (\d) \|", text, re.MULTILINE)}
-    assert documented | {Exit.FINDINGS, Exit.PARTLY} == set(Exit)
-    assert f"{Exit.FINDINGS:d} and {Exit.PARTLY:d} are kept" in text
-
-
-def test_the_reference_lists_exactly_the_settings() -> None:
-    page = sections(REFERENCE / "settings.md")
-    policies = set(PolicyOptions.__annotations__)
-    in_rows = {word for word in first_column(page["DistCron"]) if not word.startswith(("DISTCRON_", '"'))}
-    assert in_rows == set(DistCronOptions.__annotations__) | policies
-    assert set(first_column(page["Schedules"])) == set(ScheduleOptions.__annotations__) | policies
-
-
-def test_the_reference_lists_exactly_the_keys_in_redis() -> None:
-    keys = Keys("namespace", "app")
-    ours = {key.removeprefix(keys.prefix) for key in keys.types()}
-    assert set(first_column((REFERENCE / "redis-keys.md").read_text("utf-8"))) == ours
-
-
-@pytest.fixture
-def output_of(
-    redis_broker: RedisBroker, server: Server, start_beat: Callable[[DistCron], Running]
-) -> Callable[..., Any]:
-    """What a command prints with ``--json`` about an app whose beat runs."""
-    distcron = install(redis_broker)
-    declare_job(distcron)
-    start_beat(distcron)
-    wait_until(lambda: distcron.status().instances and distcron.schedules.list(), "a beat")
-
-    def run(*command: str) -> Any:
-        where = ("--redis-url", server.url, "--namespace", redis_broker.namespace)
-        return json.loads(output(*command, "--json", *where))
-
-    return run
-
-
-def test_the_reference_lists_exactly_the_keys_of_json(output_of: Callable[..., Any]) -> None:
-    documented = {name: first_column(text) for name, text in sections(REFERENCE / "json.md").items()}
-    triggered = output_of("trigger", "job")
-    assert list(triggered) == documented["trigger"]
-    (schedule,) = output_of("list")["schedules"]
-    assert list(schedule) == documented["list"]
-    tick, *_ = output_of("history", "job")["ticks"]
-    assert list(tick) == documented["history"]
-    status = output_of("status")
-    assert list(status) == documented["status"]
-    inner = re.findall(r"`(\w+)`", sections(REFERENCE / "json.md")["status"])
-    assert {*status["leader"], *status["instances"][0], *status["redis"]} <= set(inner)
-    assert list(Proof(0, 0, 0, 0, 0, None, False).to_json()) == documented["demo"]
+def test_every_message_that_is_explained_is_one_that_is_given() -> None:
+    known = constants()
+    page = (DOCS / "howto" / "troubleshooting.md").read_text("utf-8")
+    cells = re.findall(r"^\| (?!what you see)([^|]+) \|", page, re.MULTILINE)
+    quoted = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]
+    assert len(quoted) > 30
+    assert [text for text in quoted if text not in known] == []

@@ -482,3 +482,31 @@ def test_messages_of_any_age_and_size_wait(server: Server, namespace: str) -> No
         store: Any = app.distcron.open_backend().store  # type: ignore[union-attr]
         assert waiting.due_at - store.now() > 99_000_000 * 1000
         assert Message.decode(store.retry(waiting.key).data).args[0] == "x" * 10**6
+
+
+def test_a_beat_puts_back_what_is_due_where_no_worker_runs(
+    server: Server, namespace: str, start_beat: Callable[..., Running]
+) -> None:
+    with app_of(server.url, namespace, lease_ttl=3, backoff=3600) as app:
+        app.start()
+        app.job.send("a", 1)
+        wait_until(app.distcron.retries.list, "the retry")  # type: ignore[union-attr]
+        app.stop()
+        assert app.distcron is not None
+        assert app.distcron.retries.run_all_now() == 1
+        start_beat(app.distcron)
+        wait_until(lambda: places(app.broker.client, namespace) == {"default": 1, "list default": 1}, "it is back")
+
+
+@pytest.mark.parametrize("lost", ["retries", "retries.msgs", "budgets"])
+def test_a_key_of_the_retries_that_is_deleted_stops_no_later_retry(
+    server: Server, namespace: str, redis_broker: RedisBroker, lost: str
+) -> None:
+    with app_of(server.url, namespace, backoff=[3600, 0.01], retry_budget="b") as app:
+        app.start()
+        app.job.send("lost", 1)
+        wait_until(app.distcron.retries.list, "the retry")  # type: ignore[union-attr]
+        redis_broker.client.delete(f"{namespace}:distcron:default:{lost}")
+        redis_broker.client.zadd(f"{namespace}:distcron:default:retries", {"left over": 1})
+        app.job.send_with_options(args=("a", 2), backoff=0.01)
+        wait_until(lambda: app.runs().get("a") == 3, "the retries")

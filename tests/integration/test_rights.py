@@ -45,12 +45,12 @@ def as_user(own: Server, admin: redis.Redis) -> Iterator[As]:
     """An app that connects as the user of the how-to, whose rights are changed as told."""
     brokers: list[Any] = []
 
-    def make(*changes: str, line: str = LINE, database: int = 0) -> DistCron:
+    def make(*changes: str, line: str = LINE, database: int = 0, **options: Any) -> DistCron:
         words = line.replace("~dramatiq:*", "~dramatiq:* ~spoilt").split()
         admin.execute_command(*words, *changes)
         broker = RedisBroker(url=f"redis://beat:secret@127.0.0.1:{own.port}/{database}")
         brokers.append(broker)
-        distcron = install(broker)
+        distcron = install(broker, **options)
         schedules = [every(3600, name="plain"), every(3600, name="alone", overlap="skip", max_queue_length=5)]
         dramatiq.actor(lambda: None, actor_name="job", broker=broker, periodic=schedules)
         return distcron
@@ -145,3 +145,10 @@ def test_another_database_needs_the_right_to_select_it(as_user: As) -> None:
     with pytest.raises(ConflictError, match=r"ACL SETUSER beat ~dramatiq ~dramatiq:\* \+select"):
         Beat(as_user(database=1)).run_once()
     assert Beat(as_user("+select", database=1)).run_once()
+
+
+def test_waiting_for_replicas_needs_a_right_of_its_own(as_user: As) -> None:
+    """It was missed with the first commit, and the beat took that for a Redis in trouble, again and again."""
+    with pytest.raises(ConflictError, match=r"ACL SETUSER beat ~dramatiq ~dramatiq:\* \+wait"):
+        Beat(as_user(wait_replicas=1)).run_once()
+    assert Beat(as_user("+wait", wait_replicas=1)).run_once()

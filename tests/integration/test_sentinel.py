@@ -13,6 +13,7 @@ from dramatiq import Message
 from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import DistCron
+from dramatiq_distcron.store.base import Acquired
 from tests.integration.conftest import Running
 from tests.integration.test_beat import assert_gapless, declare, per_tick
 from tests.support import wait_until
@@ -60,6 +61,22 @@ def test_after_a_failover_the_commits_go_on_at_the_new_master_and_no_tick_is_los
     for one in beats:
         one.stop()
         assert one.error is None
+
+
+def test_a_standby_asks_for_the_lease_at_the_new_master_while_the_old_one_still_takes_writes(
+    sentinels: Sentinels,
+) -> None:
+    """Sentinel tells a master that was replaced by command only after ten seconds. A standby that was at it took the
+    lease there when the leader had left, and fired what the leader fired at the new one.
+    """
+    store = declare(RedisBroker(client=sentinels.client()), 1).open_backend().store
+    assert isinstance(store.acquire("standby", 1), Acquired)
+    old = sentinels.fail_over()
+    sentinels.await_another(old)
+    assert isinstance(store.acquire("standby", 60_000), Acquired)
+    assert sentinels.master not in (None, old)
+    with redis.Redis.from_url(sentinels.master.url) as client:  # type: ignore[union-attr]
+        assert client.get(store.keys.lease) == b"standby"  # type: ignore[attr-defined]
 
 
 def test_a_sentinel_that_does_not_answer_does_not_hold_up_a_beat(sentinels: Sentinels, start_beat: Start) -> None:

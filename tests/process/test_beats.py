@@ -13,6 +13,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq_distcron import DistCron, install
 from dramatiq_distcron.demo.processes import Child, beat_command
 from dramatiq_distcron.server import Server
+from tests.leftovers import processes_with
 from tests.support import queued, wait_until
 
 APP = "tests.process.three_schedules"
@@ -67,7 +68,7 @@ def beats(server: Server, namespace: str) -> Iterator[Beats]:
     for child in beats.children:
         if child.alive:
             child.end()
-    beats.broker.client.close()
+    beats.broker.client.connection_pool.disconnect()
 
 
 def test_no_tick_is_lost_or_doubled_when_the_leader_is_killed_again_and_again(beats: Beats) -> None:
@@ -116,7 +117,8 @@ def test_a_beat_that_is_told_to_stop_ends_with_zero_and_leaves_nothing_behind(be
         for key in beats.broker.client.scan_iter(f"{beats.broker.namespace}:*")
     } - {""}
     assert keys == {
-        "due", "last", "revision", "schedules", "schedules.revisions", "term", "term.since", "ticks", "wake"
+        "due", "last", "last.enqueued", "owner", "revision", "runs", "schedules", "schedules.revisions", "term",
+        "term.since", "ticks", "wake",
     }  # fmt: skip
     beats.assert_each_tick_once()
 
@@ -131,3 +133,11 @@ def test_it_prints_the_schedules_and_logs_who_leads(beats: Beats) -> None:
     assert "Leading since" in output()
     other = beats.start()
     wait_until(lambda: "Standing by" in other.output(), "a standby")
+
+
+def test_a_beat_is_one_process_so_that_nothing_of_it_outlives_a_kill(beats: Beats) -> None:
+    """Field report 25: the wrapper was killed, and the beat it had started went on beside the next one."""
+    beats.start()
+    child = beats.await_leader()
+    wait_until(lambda: beats.ticks(), "ticks")
+    assert set(processes_with(f"TEST_NAMESPACE={beats.broker.namespace}")) == {child.pid}

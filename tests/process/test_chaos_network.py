@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import redis
@@ -34,7 +36,7 @@ def direct(server: Server) -> Iterator[redis.Redis]:
 def client(proxy: Proxy) -> Iterator[redis.Redis]:
     """Past the proxy; it waits a moment and asks once."""
     with redis.Redis.from_url(proxy.url, socket_timeout=0.3, retry=Retry(NoBackoff(), 0)) as client:
-        assert client.ping()
+        client.delete("x")
         yield client
 
 
@@ -73,12 +75,53 @@ def test_half_a_request_does_nothing(proxy: Proxy, client: redis.Redis, direct: 
     assert client.incr("x") == 1
 
 
-def test_a_cut_ends_every_connection_and_new_ones_are_good(proxy: Proxy, client: redis.Redis) -> None:
-    proxy.cut()
-    wait_until(lambda: not proxy.links, "no connections")
-    with pytest.raises(redis.ConnectionError):
-        client.incr("x")
+def test_a_trap_springs_once_and_before_its_request_arrives(
+    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+) -> None:
+    found: list[bytes | None] = []
+    proxy.set_trap(b"INCR", lambda link: found.append(direct.get("x")))
+    assert client.get("x") is None
     assert client.incr("x") == 1
+    assert client.incr("x") == 2
+    assert found == [None]
+
+
+def test_a_trap_that_swallows_loses_the_reply_of_its_own_connection_alone(
+    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+) -> None:
+    proxy.set_trap(b"INCR", lambda link: setattr(link, "lost_a_reply", True))
+    with pytest.raises(redis.TimeoutError):
+        client.incr("x")
+    assert direct.get("x") == b"1"
+    assert client.incr("x") == 2
+
+
+def test_a_lifted_trap_does_not_spring(proxy: Proxy, client: redis.Redis) -> None:
+    found: list[object] = []
+    proxy.set_trap(b"INCR", found.append)
+    proxy.lift_trap()
+    client.incr("x")
+    assert found == []
+
+
+def test_a_cut_ends_every_connection_and_new_ones_are_good(proxy: Proxy, client: redis.Redis) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as one:
+        wait_until(lambda: len(proxy.links) == 2, "both connections")
+        proxy.cut()
+        wait_until(lambda: not proxy.links, "no connections")
+        assert _is_over(one)
+    # The client may have seen that its own is over, and have another one already.
+    with suppress(redis.ConnectionError):
+        client.incr("x")
+    client.set("x", 1)
+    assert client.incr("x") == 2
+
+
+def _is_over(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 def test_a_delay_that_is_longer_than_the_patience_is_a_time_out(proxy: Proxy, client: redis.Redis) -> None:

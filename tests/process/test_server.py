@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -378,6 +379,30 @@ def test_a_socket_left_by_a_dead_server_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     with Server(unix_socket=path) as server:
+        assert call(server, "ping")
+
+
+def test_a_directory_has_one_server_at_a_time_by_whatever_path(tmp_path: Path) -> None:
+    (tmp_path / "other").symlink_to(tmp_path / "data")
+    with Server(directory=tmp_path / "data") as first:
+        with pytest.raises(ServerError, match="Another server keeps its data in"):
+            Server(directory=tmp_path / "other").start()
+        first.restart()
+        with pytest.raises(ServerError, match="Another server keeps its data in"):
+            Server(directory=tmp_path / "data").start()
+        assert call(first, "ping")
+    with Server(directory=tmp_path / "other") as second:
+        assert call(second, "ping")
+
+
+def test_a_directory_of_a_program_that_was_killed_is_free(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys\nfrom dramatiq_distcron.server import Server\n"
+        "Server(directory=sys.argv[1]).start()\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "data")])
+    assert ended.returncode == -signal.SIGKILL
+    with Server(directory=tmp_path / "data") as server:
         assert call(server, "ping")
 
 

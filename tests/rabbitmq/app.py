@@ -80,6 +80,25 @@ def dying() -> None:
     raise dramatiq.Retry("never", delay=50)
 
 
+@dramatiq.actor(queue_name=queue, periodic=every(days=300), backoff=float(os.environ.get("TEST_BACKOFF", "0.05")))
+def waiting() -> None:
+    """Fails once."""
+    note("ran")
+    if current_tick().attempt == 0:  # type: ignore[union-attr]
+        raise ValueError("not yet")
+
+
+@dramatiq.actor(queue_name=queue, backoff=0.05)
+def plain() -> None:
+    """Fails twice, and is no tick's."""
+    message = CurrentMessage.get_current_message()
+    assert message is not None
+    attempt = message.options.get("retries", 0)
+    notes.rpush("plain", attempt)
+    if attempt < 2:
+        raise ValueError("not yet")
+
+
 @dramatiq.actor(queue_name=queue)
 def aside() -> None:
     """Nothing of ours."""

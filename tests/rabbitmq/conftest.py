@@ -94,6 +94,10 @@ class Site:
     def tickets(self) -> int:
         return int(self.distcron.broker.client.hlen(self.store.keys.runs))  # type: ignore[attr-defined]
 
+    def retries(self) -> int:
+        """How many messages wait for their retry."""
+        return self.distcron.retries.count()
+
     def pass_a_minute_for(self, child: Child) -> None:
         """The worker processes of ``child`` were not heard of for a minute."""
         client: Any = self.distcron.broker.client  # type: ignore[attr-defined]
@@ -135,10 +139,11 @@ class Site:
             connection.channel().queue_delete(self.queue)
 
     def await_rest(self) -> None:
-        """Nothing is on its way: no outbox, no ticket, nothing in a queue."""
+        """Nothing is on its way: no outbox, no ticket, no retry, nothing in a queue."""
 
         def rests() -> bool:
-            return not self.outbox() and not self.tickets() and not self.peek() and not self.peek(".DQ")
+            waits = self.outbox() or self.tickets() or self.retries()
+            return not waits and not self.peek() and not self.peek(".DQ")
 
         wait_until(rests, "everything is done", 60)
 

@@ -119,7 +119,7 @@ def test_a_worker_that_is_killed_around_its_ack_does_not_have_it_run_a_second_ti
 # -- retries ------------------------------------------------------------------------------------------------
 
 
-def test_a_retry_goes_through_the_delay_queue_and_its_run_goes_on(site: Site) -> None:
+def test_a_retry_waits_in_redis_and_its_run_goes_on(site: Site) -> None:
     site.beat()
     site.worker()
     message_id = site.trigger("flaky")
@@ -127,6 +127,27 @@ def test_a_retry_goes_through_the_delay_queue_and_its_run_goes_on(site: Site) ->
     assert site.noted("ran") == {message_id: 3}
     assert site.attempts("ran") == [0, 1, 2]
     assert site.run_of(message_id) == "succeeded"
+    assert site.retries() == 0
+
+
+def test_a_retry_outlives_the_worker_that_recorded_it_and_is_run_once_by_another(site: Site) -> None:
+    site.beat()
+    worker = site.worker(TEST_BACKOFF="2")
+    message_id = site.trigger("waiting")
+    (waiting,) = wait_until(lambda: site.distcron.retries.list(), "the retry")
+    assert (waiting.id, waiting.schedule, waiting.attempt) == (message_id, "waiting", 1)
+    worker.kill()
+    site.worker(TEST_BACKOFF="2")
+    site.await_rest()
+    assert site.attempts("ran") == [0, 1]
+    assert site.run_of(message_id) == "succeeded"
+
+
+def test_a_message_that_is_no_ticks_is_retried_as_well(site: Site) -> None:
+    site.worker(TEST_BACKOFF="0.05")
+    site.send_directly("plain")
+    wait_until(lambda: site.notes.lrange("plain", 0, -1) == ["0", "1", "2"], "the retries")
+    site.await_rest()
 
 
 def test_a_message_that_always_fails_is_dead_once_and_not_in_rabbitmqs_dead_letter_queue_too(site: Site) -> None:
@@ -202,10 +223,12 @@ def test_while_rabbitmq_is_away_ticks_are_committed_and_run_when_it_is_back(site
     site.worker()
     wait_until(lambda: len(site.noted("ran")) >= 2, "some runs")
     rabbit.stop() if how == "stop" else rabbit.kill()
-    before = len(site.enqueued())
-    wait_until(lambda: len(site.enqueued()) >= before + 3 and site.outbox() >= 2, "ticks go on")
-    (term,) = {tick.term for tick in site.distcron.schedules.history("job")}
-    rabbit.start()
+    try:
+        before = len(site.enqueued())
+        wait_until(lambda: len(site.enqueued()) >= before + 3 and site.outbox() >= 2, "ticks go on")
+        (term,) = {tick.term for tick in site.distcron.schedules.history("job")}
+    finally:
+        rabbit.start()
     wait_until(lambda: not site.outbox(), "the outbox is published")
     stop_beats(beat)
     site.await_rest()
@@ -251,9 +274,12 @@ def test_a_run_that_fails_while_rabbitmq_is_away_has_its_retry(site: Site, rabbi
     message_id = site.trigger("slow")
     wait_until(lambda: site.noted("began"), "the run begins")
     rabbit.stop()
-    site.notes.set("go", "fail")
-    wait_until(lambda: "could not be put off" in worker.output(), "the retry cannot be enqueued")
-    rabbit.start()
+    try:
+        site.notes.set("go", "fail")
+        wait_until(site.retries, "the retry is recorded")
+        wait_until(lambda: "could not be published" in worker.output(), "it cannot be published")
+    finally:
+        rabbit.start()
     site.await_rest()
     assert site.attempts("ran") == [0, 1]
     assert site.run_of(message_id) == "succeeded"

@@ -21,6 +21,9 @@ def bring_to_an_end(world: World) -> None:
     """No fault happens any more. Raises ``Broken`` if something stays undone, or is undone meanwhile."""
     world.faults_left, world.switches_left = 0, None
     world.events, world.late = [], []
+    for host in world.hosts.values():
+        if host.is_stuck:
+            host.kill()
     for _ in range(_PATIENCE):
         if _is_done(world):
             break

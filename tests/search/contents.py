@@ -10,7 +10,7 @@ __all__ = ["contents"]
 
 #: Who decided when, and how late that was, is for reading only.
 _OF_A_RECORD = ("fire_time", "fire_time_to", "count", "outcome", "reason", "message_id", "open", "run", "state")
-_OF_A_RUN = ("schedule", "fire_time", "state", "worker", "attempt", "place", "rid")
+_OF_A_RUN = ("schedule", "fire_time", "state", "worker", "attempt", "place", "rid", "claim")
 
 
 def contents(store: MemoryStore, *, presence: bool) -> Any:
@@ -24,6 +24,7 @@ def contents(store: MemoryStore, *, presence: bool) -> Any:
         sorted(state.outstanding.items()),
         sorted((message_id, _only(_OF_A_RUN, run)) for message_id, run in state.runs.items()),
         sorted(state.outbox),
+        sorted((waiting.about["id"], due) for due, waiting in state.retries.values()),
         sorted((holder, at) for holder, (at, _) in state.instances.items()) if presence else (),
         [(name, record) for name, _, record in ticks],
     )

@@ -10,18 +10,24 @@ from dataclasses import dataclass, field
 from .laws import Broken
 from .world import Step, World
 
-__all__ = ["Found", "Report", "explore"]
+__all__ = ["Found", "Report", "explore", "shorten"]
 
 
 @dataclass
 class Found(Exception):
-    """A law that does not hold, and the steps that lead there."""
+    """A law that does not hold, and the steps that lead there; ``at_end``: and what comes after, without faults."""
 
     law: str
     steps: list[Step]
+    told: list[str] = field(default_factory=list)
+    at_end: bool = False
 
     def __str__(self) -> str:
-        return "\n".join([self.law, *(f"  {what:5} {name}" for what, name in self.steps)])
+        return "\n  ".join([self.law, *self.told])
+
+
+class Impossible(Exception):
+    """A step that cannot be done in this state."""
 
 
 @dataclass
@@ -34,6 +40,17 @@ class Report:
     orders: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} {what}" for what, count in sorted(self.faults.items()) if what in _FAULTS)
+        return (
+            f"{self.orders:,} orders of steps through {self.states:,} states to {self.ends:,} ends; "
+            f"{faults or 'no faults'}; {self.runs:,} runs in {self.seconds:.1f} s"
+        )
+
+
+#: What goes wrong, of all that can happen.
+_FAULTS = ("cut", "kill", "late", "time")
 
 
 @dataclass
@@ -57,6 +74,7 @@ class _Search:
         """One run: along ``steps``, then on to where somebody was before. Returns what was passed by."""
         world = self.make()
         self.report.runs += 1
+        self.report.faults.update(what for what, _ in steps[-1:])
         try:
             for step in steps:
                 world.take(step)
@@ -78,7 +96,7 @@ class _Search:
                 self.report.ends += 1
                 if possible:
                     passed_by += [(key, [*steps, step]) for step in possible]
-                self._check(lambda: self.finish(world), steps)
+                self._check(lambda: self.finish(world), steps, at_end=True)
                 return passed_by
             passed_by += [(key, [*steps, step]) for step in possible[1:]]
             steps.append(possible[0])
@@ -86,11 +104,34 @@ class _Search:
             world.take(possible[0])
             before = key
 
-    def _check(self, law: Callable[[], None], steps: list[Step]) -> None:
+    def follow(self, steps: list[Step]) -> None:
+        """Does these steps. Raises ``Found`` as soon as a law is broken, and ``Impossible``."""
+        world = self.make()
+        try:
+            for count in range(len(steps) + 1):
+                self._check(world.laws.check, steps[:count])
+                if count == len(steps):
+                    break
+                if steps[count] not in world.steps():
+                    raise Impossible
+                world.take(steps[count])
+        finally:
+            world.close()
+
+    def _check(self, law: Callable[[], None], steps: list[Step], *, at_end: bool = False) -> None:
         try:
             law()
         except Broken as broken:
-            raise Found(str(broken), steps) from None
+            raise Found(str(broken), steps, self._tell(steps), at_end) from None
+
+    def _tell(self, steps: list[Step]) -> list[str]:
+        """The steps in words."""
+        world, told = self.make(), []
+        for step in steps:
+            told.append(world.tell(step))
+            world.take(step)
+        world.close()
+        return told
 
 
 def explore(make: Callable[[], World], finish: Callable[[World], None]) -> Report:
@@ -100,6 +141,21 @@ def explore(make: Callable[[], World], finish: Callable[[World], None]) -> Repor
       Found: a law does not hold.
     """
     return _Search(make, finish).run()
+
+
+def shorten(make: Callable[[], World], finish: Callable[[World], None], found: Found) -> Found:
+    """Leaves out one step after the other, as long as a law stays broken."""
+    search = _Search(make, finish)
+    index = -1 if found.at_end else len(found.steps) - 1
+    while index >= 0:
+        try:
+            search.follow(found.steps[:index] + found.steps[index + 1 :])
+        except Found as shorter:
+            found = shorter
+        except Impossible:
+            pass
+        index = min(index, len(found.steps)) - 1
+    return found
 
 
 def _count_orders(after: dict[int, list[int]]) -> int:

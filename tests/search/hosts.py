@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from queue import Queue
+from queue import PriorityQueue, Queue
 from types import SimpleNamespace
 from typing import Any, cast
 
 import dramatiq
+import redis
 from dramatiq.brokers.redis import RedisBroker
+from dramatiq.errors import BrokerConnectionError
 from dramatiq.middleware import Retries
 from dramatiq.worker import ConsumerThread, WorkerThread
 
 from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.errors import DistCronError
-from dramatiq_distcron.middleware.distcron import DistCron, install
+from dramatiq_distcron.middleware.distcron import DistCron, _everywhere, install
+from dramatiq_distcron.moving import Mover
 from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.publishing import RedisPublisher
 from dramatiq_distcron.tick import current_tick
 
 from .stepped import SteppedScript, SteppedStore
-from .stepping import Host, Request, StepEvent, StepLock, ask, current_thread
+from .stepping import Host, Request, StepEvent, StepLocal, StepLock, ask, current_thread
 
 __all__ = ["QUEUE", "App", "BeatHost", "Failure", "WebHost", "WorkerHost", "actor"]
 
@@ -35,6 +37,10 @@ class Failure(Exception):
     """An actor that fails as it is meant to."""
 
 
+class DramatiqsRetries(Retries):
+    """As it is: ``install()`` leaves a subclass where it is."""
+
+
 class App:
     """The app's code as one process has loaded it: made once, and used in every world.
 
@@ -42,17 +48,28 @@ class App:
       name: of the process.
       declare: declares the app's actors on a broker.
       by_outbox: the broker is none that a commit can put a message into.
+      retries: the middleware that retries.
       stops: where its commands stop, see ``SteppedStore``.
     """
 
-    def __init__(self, name: str, declare: Callable[[Any], None], *, by_outbox: bool = False, **stops: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        declare: Callable[[Any], None],
+        *,
+        by_outbox: bool = False,
+        retries: Callable[[], Retries] = DramatiqsRetries,
+        **stops: Any,
+    ) -> None:
         self.name = name
         self.stops = stops
         self.by_outbox = by_outbox
-        self.broker = _make_broker(name)
+        self.broker = _make_broker(name, retries())
         self.distcron: DistCron = install(self.broker, lease_ttl=LEASE)
-        self.distcron.settle.worker_id = name
+        # It has no connections to be closed after each test.
+        _everywhere.discard(self.distcron)
         self.distcron.before_worker_boot(self.broker, cast(Any, None))
+        self.distcron.presence.holder = self.distcron.settle.worker_id = name
         declare(self.broker)
         self.specs = self.distcron.specs()
         self.distcron.specs = lambda: self.specs  # type: ignore[method-assign]
@@ -62,17 +79,17 @@ class App:
         store: Any = SteppedStore(presence_matters=self.by_outbox, **self.stops)
         publisher: Any = OutboxPublisher(self.broker, store, clock) if self.by_outbox else self._redis_publisher()
         self.distcron._backend = Backend(store, publisher, "dramatiq", by_outbox=self.by_outbox)
-        self.distcron.settle._enqueued = threading.local()
+        self.distcron.settle._enqueued = cast(Any, StepLocal())
         self.distcron.presence._started_at = None
 
     def _redis_publisher(self) -> RedisPublisher:
         return RedisPublisher(self.broker, "default")
 
 
-def _make_broker(name: str) -> Any:
+def _make_broker(name: str, retries: Retries) -> Any:
     client = SimpleNamespace(register_script=lambda source: source)
     # Maintenance with each command: it is never due too late.
-    broker = cast(Any, RedisBroker)(client=client, middleware=[Retries()], maintenance_chance=1_000_000)
+    broker = cast(Any, RedisBroker)(client=client, middleware=[retries], maintenance_chance=1_000_000)
     broker.broker_id = name
     broker._max_unpack_size = lambda: 1000
     broker.scripts["dispatch"] = SteppedScript(broker.heartbeat_timeout)
@@ -106,23 +123,37 @@ class BeatHost(Host):
         beat = self.beat = Beat(app.distcron, clock=self)
         beat.holder = beat.lease.holder = self.name
         beat.lease._mutex = cast(Any, StepLock("the lease's lock"))
-        beat._wake = cast(Any, StepEvent(self, "asleep", self._known))
+        beat._wake = cast(Any, StepEvent(self, "asleep", lambda: ()))
         # The search wakes it when the store would.
         beat._watcher = cast(Any, SimpleNamespace(start=lambda: None, is_alive=lambda: False))
         self._keeper = keeper = beat._keeper
         keeper._stopped = cast(Any, StepEvent(self, "keeping", lambda: keeper._turns % 5))
         beat._keeper = cast(Any, SimpleNamespace(start=lambda: None, stop=keeper.stop, join=lambda: None))
+        # Retries are put back by the workers here.
+        beat._mover = cast(Any, SimpleNamespace(start=lambda on_duty: None, stop=lambda: None))
+        if beat._outbox is not None:
+            self._hold_outbox(beat._outbox)
+
+    def _hold_outbox(self, outbox: Any) -> None:
+        """Its thread is one of ours."""
+        outbox._on_duty = lambda: self.beat.lease.trusted
+        outbox._thread = SimpleNamespace(join=lambda timeout: None, is_alive=lambda: True)
+        outbox._asked = StepEvent(self, "publishing", lambda: (outbox.behind, outbox._rests_until))
+        outbox._stopping = StepEvent(self, "stopping")
+        outbox.start = lambda on_duty: None
 
     def begin(self, *, keeping: bool = True) -> None:
         self.start(self.name, self.beat.run)
         if keeping:
             self.start(f"{self.name}/keeper", self._keeper.run)
+        if self.beat._outbox is not None:
+            self.start(f"{self.name}/outbox", self.beat._outbox._run)
 
     def woken(self) -> None:
         self.beat._wake.set()
 
-    def _known(self) -> Any:
-        """All that a beat knows between two turns and that its next ones can depend on."""
+    def known(self) -> Any:
+        """All that a beat knows and that its next turns can depend on."""
         beat, lease, scheduler = self.beat, self.beat.lease, self.beat.scheduler
         now = self.monotonic()
         return (
@@ -144,6 +175,8 @@ class WorkerHost(Host):
         self.broker = app.broker
         self._presence = app.distcron.presence
         self._presence._stopped = cast(Any, StepEvent(self, "present"))
+        self._mover = app.distcron.mover = Mover(app.distcron.open_backend, self)
+        self._mover.now = world.store.now  # type: ignore[method-assign]
         self._work: Queue[Any] = Queue()
         self._consumers = {queue: self._consumer(queue) for queue in (QUEUE, f"{QUEUE}.DQ")}
         self._worker = WorkerThread(
@@ -157,8 +190,10 @@ class WorkerHost(Host):
         consumer.consumer = self.broker.consume(queue, prefetch=1, timeout=1000)
         return consumer
 
-    def begin(self, *, delaying: bool = False, telling: bool = False) -> None:
+    def begin(self, *, delaying: bool = False, moving: bool = False, telling: bool = False) -> None:
         self.start(self.name, self._serve)
+        if moving:
+            self.start(f"{self.name}/retries", self._move)
         if delaying:
             self.start(f"{self.name}/delayed", self._delay)
         if telling:
@@ -172,15 +207,39 @@ class WorkerHost(Host):
                 consumer.handle_message(message)
                 self._worker.process_message(self._work.get_nowait().message)
 
+    def _move(self) -> None:
+        """Puts retries back when they are due, and sleeps until the next one is."""
+        while True:
+            retries = self.world.store._state.retries
+            ask(Request("no retry is due", is_ready=self._is_due, deadline=self._next_due(retries)))
+            try:
+                self._mover.move_due()
+            except DistCronError:
+                continue
+
+    def _is_due(self) -> bool:
+        store = self.world.store
+        return any(due <= store.now() for due, _ in store._state.retries.values())
+
+    def _next_due(self, retries: Any) -> float | None:
+        ahead = [due - self.world.store.now() for due, _ in retries.values()]
+        return self.world.elapsed + min(ahead) if ahead else None
+
     def _delay(self) -> None:
         """Holds one message that waits for its time, and puts it on its queue when it is there."""
         consumer = self._consumers[f"{QUEUE}.DQ"]
         while True:
             message = next(cast(Any, consumer.consumer))
-            if message is not None:
+            if message is None:
+                continue
+            try:
                 consumer.handle_message(message)
                 self._wait_for(message.options["eta"])
                 consumer.handle_delayed_messages()
+            except (BrokerConnectionError, redis.ConnectionError):
+                # It forgets what it has in hand, which others get when this process ends. That is Dramatiq's own.
+                consumer.delay_queue = PriorityQueue()
+                self.is_stuck = True
 
     def _wait_for(self, eta: int) -> None:
         deadline = self.world.elapsed + eta - self.wall()

@@ -45,10 +45,11 @@ class Laws:
         self.epochs: dict[str, list[Epoch]] = {}
         #: The commits that came in, as (schedule, message id, message): ever, and since they were looked at.
         self.committed: list[Message[Any]] = []
+        self._retried: list[tuple[str, int]] = []
         self._new = 0
         self._broken: str = ""
         self._changed = False
-        self._begun: Counter[tuple[str, int, int]] = Counter()
+        self._begun: Counter[tuple[str, int, int, str]] = Counter()
 
     # -- what is noted as it happens --------------------------------------------------------------------------
 
@@ -80,7 +81,17 @@ class Laws:
         new += self.world.post.committed[self._new :]
         self._new = len(self.world.post.committed)
         for message in new:
-            self._committed(message)
+            if message.options.get("retries"):
+                self._went_back(message)
+            else:
+                self._committed(message)
+
+    def _went_back(self, message: Message[Any]) -> None:
+        """Our own retries go back once each."""
+        retry = (message.message_id, message.options["retries"])
+        if retry in self._retried:
+            self._broken = f"retry {retry[1]} of {_named(message)} went back twice"
+        self._retried.append(retry)
 
     def _committed(self, message: Message[Any]) -> None:
         tick = message.options["distcron"]
@@ -96,14 +107,16 @@ class Laws:
             self._broken = f"{_named(message)} was enqueued as it was before an edit"
 
     def run_begins(self, run: tuple[str, int, int, str]) -> None:
-        """An actor begins with an attempt at a tick."""
-        self._begun[run[:3]] += 1
-        if self.world.rules.once and self._begun[run[:3]] > 1:
+        """An actor begins with an attempt at a tick. A worker that was killed in it does not count."""
+        self._begun[run] += 1
+        living = [host for host in self.world.hosts.values() if not host.dead]
+        if self.world.rules.once and sum(self._begun[(*run[:3], host.name)] for host in living) > 1:
             self._broken = f"attempt {run[2]} at {run[0]} of {run[1]} was run twice"
 
     def key(self) -> Any:
         return (
             [message.message_id for message in self.committed],
+            self._retried,
             self._broken,
             sorted(self._begun.items()),
             [[(epoch.since, epoch.until) for epoch in epochs] for _, epochs in sorted(self.epochs.items())],
@@ -162,27 +175,32 @@ class Laws:
     def _ends(self) -> Iterator[str]:
         """A run ends once, and a message is gone only when its run has ended."""
         ends = Counter(one["run"] for one in self.world.store._ticks if "run" in one)
-        there = {message.message_id for message in self.world.post.messages()} | set(self.world.store._state.outbox)
+        state = self.world.store._state
+        there = {message.message_id for message in self.world.post.messages()} | set(state.outbox)
+        there |= {waiting.about["id"] for _, waiting in state.retries.values()}
         for message in self.committed:
             name, count = _named(message), ends[message.message_id]
             if count > 1:
                 yield f"the run of {name} ended {count} times"
             if not count and message.message_id not in there:
                 yield f"{name} is nowhere, and its run did not end"
-            if not count and message.message_id not in self.world.store._state.runs:
+            if not count and message.message_id not in state.runs:
                 yield f"the run of {name} is not known, and it did not end"
 
     def _overlaps(self) -> Iterator[str]:
         """Where runs must not overlap, one message at most is not done."""
+        if self.world.rules.overlaps:
+            return
         there = {message.message_id: message for message in self.world.post.messages()}
         there |= {message_id: decoded(data) for message_id, data in self.world.store._state.outbox.items()}
+        there |= {row.about["id"]: decoded(row.data) for _, row in self.world.store._state.retries.values()}
         ended = {one["run"] for one in self.world.store._ticks if "run" in one}
         if self.world.rules.by_outbox:
             there = {message_id: message for message_id, message in there.items() if message_id not in ended}
         names = Counter(message.options["distcron"]["schedule"] for message in there.values())
         for name, count in names.items():
             spec = self.spec(name)
-            if count > 1 and not self.world.rules.overlaps and spec is not None and spec.policy.overlap != "allow":
+            if count > 1 and spec is not None and spec.policy.overlap != "allow":
                 yield f"{count} runs of {name} overlap"
 
     def _leaders(self) -> Iterator[str]:

@@ -30,7 +30,8 @@ def essence(data: bytes) -> Any:
     message = decoded(data)
     options = message.options
     copied = options["redis_message_id"].endswith("+")
-    return message.message_id, message.args, options.get("retries"), options.get("eta"), copied
+    doubtful = tuple(options["distcron"].get("doubtful", ()))
+    return message.message_id, message.args, options.get("retries"), options.get("eta"), copied, doubtful
 
 
 class Post:
@@ -64,7 +65,7 @@ class Post:
         reply = self.dispatch(call)
         return reply if isinstance(reply, int) else 0
 
-    def is_there(self, place: str, redis_id: str) -> bool:
+    def is_there(self, redis_id: str) -> bool:
         return any(one == redis_id for _, one in self.bodies)
 
     def length(self, queue: str) -> int:

@@ -1,134 +1,91 @@
-"""What is searched: who takes part, what happens by itself, and up to which bound."""
+"""What is searched of beats: their lease, a backlog, a burst, clocks that step, deploys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from functools import cache
-from typing import Any
+from collections.abc import Callable
 
-from dramatiq_distcron import every
 from dramatiq_distcron.schedules import Schedule
-from dramatiq_distcron.store.memory import MemoryStore
 
-from .hosts import App, BeatHost, actor
-from .world import START, Event, Rules, World
+from .hosts import BeatHost
+from .scenario import NO_EDITS, Scenario, app, job, passing, stored
+from .world import Event, Rules, World
 
-__all__ = ["SCENARIOS", "Scenario", "passing"]
+__all__ = ["BACKLOG", "BURST", "CLOCK", "DEPLOY", "HAND_OVER", "LEASE"]
 
-
-@dataclass(frozen=True)
-class Scenario:
-    """A beginning, and a bound.
-
-    Attributes:
-      name: a few words.
-      begin: stores the schedules and starts the hosts.
-      relieve: starts those who have to bring it to an end.
-      rules: how the world is.
-      events: what happens by itself, in this order, each at any moment.
-      faults: how many kills and lost replies there may be in one run.
-      switches: how often a thread that could go on is left for another one; ``None``: at every point.
-    """
-
-    name: str
-    begin: Callable[[World], None]
-    relieve: Callable[[World], None]
-    rules: Rules = field(default_factory=Rules)
-    events: Sequence[Event] = ()
-    faults: int = 1
-    switches: int | None = None
-
-    def world(self, store: Callable[..., MemoryStore] = MemoryStore) -> World:
-        world = World(self.rules, store, self.events, faults=self.faults, switches=self.switches)
-        self.begin(world)
-        return world
+#: Far more than anything that is waited for: a host's clock must not matter.
+_WRONG = 300_000
 
 
-def passing(seconds: float) -> Event:
-    """Time passes."""
-    return Event(f"{seconds:g} s pass", lambda world: world.pass_time(round(seconds * 1000)))
+def begin_beats(world: World, code: Callable[[], list[Schedule]], *, keeping: bool = False) -> None:
+    """Two beats of one app; the clock of the first is ahead, and of the second behind."""
+    for name, ahead in (("a", _WRONG), ("b", -_WRONG)):
+        host = BeatHost(world, app(name, code, quiet=(*NO_EDITS, "sweep_runs")), wall_ahead=ahead)
+        host.begin(keeping=keeping)
 
 
-def at_second(seconds: float) -> datetime:
-    return datetime.fromtimestamp(START / 1000 + seconds, timezone.utc)
-
-
-def job(seconds: int = 10, *, until: float = 30, **options: Any) -> Schedule:
-    """A schedule with a few fire times, so that it comes to an end."""
-    options.setdefault("name", "job")
-    return every(seconds, end=at_second(until), **options)
-
-
-@cache
-def app(name: str, code: Callable[[], list[Schedule]] = list, by_outbox: bool = False, **stops: Any) -> App:
-    """A process' code, with an actor ``work`` that has the schedules ``code()``."""
-    return App(name, lambda broker: actor(broker, "work", periodic=code()), by_outbox=by_outbox, **stops)
-
-
-def stored(world: World, code: Callable[[], list[Schedule]]) -> None:
-    """The schedules of the code are stored, from the present on."""
-    world.put(*app("code", code).specs.values())
-
-
-def stored_by_api(world: World, *schedules: Schedule) -> None:
-    api = app("api").distcron.schedules
-    world.put(*(api._spec(schedule, "work") for schedule in schedules))
-
-
-#: Commands that only read what is never written where no schedule is edited, or the clock.
-NO_EDITS = ("now", "scan", "get")
-
-
-# -- the lease --------------------------------------------------------------------------------------------------
-
-
-def _lease(world: World) -> None:
-    stored(world, _one)
-    for name in "ab":
-        quiet = (*NO_EDITS, "read_due", "sweep_runs")
-        BeatHost(world, app(name, _one, quiet=quiet, dated=("acquire", "renew"))).begin()
-
-
-def _one() -> list[Schedule]:
-    return [job()]
-
-
-def _fresh_beat(code: Callable[[], list[Schedule]]) -> Callable[[World], None]:
+def fresh_beat(code: Callable[[], list[Schedule]]) -> Callable[[World], None]:
     return lambda world: BeatHost(world, app("fresh", code)).begin()
 
 
-def _told_to_stop(world: World) -> None:
-    beat = getattr(world.hosts["a"], "beat")  # noqa: B009
-    if not world.hosts["a"].dead:
-        beat.stop()
+def _lease(world: World) -> None:
+    for name in "ab":
+        BeatHost(world, app(name, quiet=(*NO_EDITS, "read_due", "sweep_runs"), dated=("acquire", "renew"))).begin()
 
 
 LEASE = Scenario(
     "two beats and their lease",
     _lease,
-    _fresh_beat(_one),
-    events=(passing(1), passing(2), Event("a is told to stop", _told_to_stop)),
+    fresh_beat(list),
+    events=(passing(1), passing(2)),
+    # The beats are alike, so that it does not matter to which of them something happens; so below.
+    struck="a",
 )
 
 
-# -- beats ------------------------------------------------------------------------------------------------------
+def one() -> list[Schedule]:
+    return [job()]
+
+
+def _hand_over(world: World) -> None:
+    stored(world, one)
+    world.pass_time(10_000)
+    begin_beats(world, one)
+
+
+def _tell_to_stop(world: World) -> None:
+    host = world.hosts["a"]
+    if isinstance(host, BeatHost) and not host.dead:
+        host.beat.stop()
+
+
+HAND_OVER = Scenario(
+    "a beat is told to stop",
+    _hand_over,
+    fresh_beat(one),
+    events=(Event("a is told to stop", _tell_to_stop), passing(10)),
+    struck="a",
+    bounds=((1, 0), (0, 1)),
+)
 
 
 def _policies() -> list[Schedule]:
     return [job(name=policy, catch_up=policy) for policy in ("all", "latest", "skip")]
 
 
-def _two_beats(world: World) -> None:
+def _backlog(world: World) -> None:
     """Of each schedule two fire times are due."""
     stored(world, _policies)
     world.pass_time(25_000)
-    for name in "ab":
-        BeatHost(world, app(name, _policies, quiet=(*NO_EDITS, "sweep_runs"))).begin(keeping=False)
+    begin_beats(world, _policies)
 
 
-TWO_BEATS = Scenario("two beats, a backlog", _two_beats, _fresh_beat(_policies), events=(passing(3),))
+BACKLOG = Scenario(
+    "two beats and a backlog",
+    _backlog,
+    fresh_beat(_policies),
+    events=(passing(3),),
+    bounds=((1, 0), (0, 3)),
+)
 
 
 def _burst_code() -> list[Schedule]:
@@ -136,11 +93,54 @@ def _burst_code() -> list[Schedule]:
 
 
 def _burst(world: World) -> None:
-    """Each tick is a batch of its own; see ``conftest``."""
     stored(world, _burst_code)
     world.pass_time(25_000)
-    for name in "ab":
-        BeatHost(world, app(name, _burst_code, quiet=(*NO_EDITS, "sweep_runs"))).begin(keeping=False)
+    begin_beats(world, _burst_code)
 
 
-SCENARIOS: list[Scenario] = [LEASE, TWO_BEATS]
+BURST = Scenario(
+    "a burst of batches of one tick",
+    _burst,
+    fresh_beat(_burst_code),
+    events=(passing(3),),
+    struck="a",
+    patches={"dramatiq_distcron.scheduler.BATCH_TICKS": 1},
+)
+
+
+def _clock(world: World) -> None:
+    stored(world, one)
+    world.pass_time(10_000)
+    begin_beats(world, one)
+
+
+CLOCK = Scenario(
+    "the store's clock steps back and forward",
+    _clock,
+    fresh_beat(one),
+    Rules(skewed=True),
+    events=(
+        Event("the clock steps 10 s back", lambda world: world.step_clock(-10_000)),
+        Event("the clock steps 20 s forward", lambda world: world.step_clock(20_000)),
+    ),
+)
+
+
+def _new_code() -> list[Schedule]:
+    return [job(), job(name="new")]
+
+
+def _deploy(world: World) -> None:
+    """One beat knows a schedule that the other one retires."""
+    stored(world, one)
+    world.pass_time(10_000)
+    BeatHost(world, app("a", one, quiet=("now", "sweep_runs")), wall_ahead=_WRONG).begin(keeping=False)
+    BeatHost(world, app("b", _new_code, quiet=("now", "sweep_runs")), wall_ahead=-_WRONG).begin(keeping=False)
+
+
+DEPLOY = Scenario(
+    "two versions of the code",
+    _deploy,
+    fresh_beat(_new_code),
+    events=(passing(5),),
+)

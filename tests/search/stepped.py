@@ -65,6 +65,9 @@ class SteppedStore:
         )
         return ask(request)
 
+    def settle(self, ending: Any) -> Any:
+        return self._ask("settle", _host().world.store.settle, ending)
+
     def scan(self) -> Any:
         """All at one instant."""
         store = _host().world.store

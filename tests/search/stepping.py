@@ -8,7 +8,7 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-__all__ = ["Host", "Request", "StepEvent", "StepLock", "StepThread", "ask", "asleep", "current_thread"]
+__all__ = ["Host", "Request", "StepEvent", "StepLocal", "StepLock", "StepThread", "ask", "asleep", "current_thread"]
 
 
 @dataclass
@@ -66,6 +66,8 @@ class Host:
         self.name = name
         self.wall_ahead = wall_ahead
         self.dead = False
+        #: It has something in hand that it does not know of any more.
+        self.is_stuck = False
         self.world.hosts[name] = self
         self.threads: list[StepThread] = []
         self.events: list[StepEvent] = []
@@ -81,6 +83,9 @@ class Host:
 
     def woken(self) -> None:
         """The store wakes whoever waits."""
+
+    def known(self) -> Any:
+        """What its threads share, as far as anything depends on it."""
 
     def kill(self) -> None:
         """No instruction of it is run any more."""
@@ -117,6 +122,7 @@ class StepThread:
     def go_on(self, reply: Any = None, error: Exception | None = None) -> None:
         """Runs it to its next request, or to its end."""
         world = self.host.world
+        self.seen = self.known()
         observed = world.essence(reply) if error is None else repr(error)
         label = self.request.label if self.request else ""
         self.seen = hash((self.seen, label, observed, world.elapsed, world.skew))
@@ -124,8 +130,13 @@ class StepThread:
         made = self._greenlet.switch(reply) if error is None else self._greenlet.throw(error)
         if not self._greenlet.dead:
             self.request = made
-            if made.state is not None:
-                self.seen = hash((self.name, made.label, repr(made.state())))
+
+    def known(self) -> int:
+        """Stands for all that its next steps can depend on; what its host's threads share is the host's."""
+        request = self.request
+        if request is None or request.state is None:
+            return self.seen
+        return hash((self.name, request.label, repr(request.state())))
 
     def run(self, program: Callable[[], Any]) -> None:
         try:
@@ -207,6 +218,22 @@ class StepEvent:
 
     def wait(self, timeout: float | None = None) -> bool:
         return asleep(self._label, 1e9 if timeout is None else timeout, self.is_set, self._state)
+
+
+class StepLocal:
+    """A ``threading.local`` of stepped threads."""
+
+    def __init__(self) -> None:
+        self.__dict__["_values"] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][current_thread(), name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__["_values"][current_thread(), name] = value
 
 
 class StepLock:

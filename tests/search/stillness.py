@@ -45,6 +45,7 @@ _time = SimpleNamespace(
     monotonic_ns=lambda: 0,
 )
 _uuid = SimpleNamespace(uuid4=lambda: _new_id("!"))
+_claims = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_new_id("?")))
 
 
 class _Fingerprint:
@@ -69,6 +70,7 @@ _replaced = {
     "dramatiq.middleware.retries.traceback": SimpleNamespace(format_exc=lambda limit: ""),
     "dramatiq_distcron.publishing.os": SimpleNamespace(urandom=lambda size: SimpleNamespace(hex=_new_id)),
     "dramatiq_distcron.api.schedules.uuid": _uuid,
+    "dramatiq_distcron.middleware.settle.uuid": _claims,
     "dramatiq_distcron.specs.Spec.fingerprint": _Fingerprint(),
     "dramatiq_distcron.trouble.random": SimpleNamespace(uniform=lambda low, high: low),
 }

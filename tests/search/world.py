@@ -63,6 +63,7 @@ class World:
       store: makes the store of the world's clock and queues.
       events: what happens by itself, in this order, each at any moment.
       faults: how many kills and lost replies there may be.
+      struck: the hosts they happen to; all if there is none.
       switches: how often a thread that could go on may be left for another; ``None``: as often as can be.
     """
 
@@ -73,19 +74,21 @@ class World:
         events: Sequence[Event] = (),
         *,
         faults: int = 0,
-        switches: int | None = None,
+        struck: str = "",
+        switches: int | None = 0,
     ) -> None:
         self.rules = rules
         self.elapsed = 0
         self.skew = 0
         self.latest = START
         self.post = Post()
-        self.store = store(self.now, self.post.commit, is_there=self.post.is_there, length=self.post.length)
+        self.store = store(self.now, self.post.commit, is_there=self._is_there, length=self.post.length)
         self.hosts: dict[str, Host] = {}
         self.threads: dict[str, StepThread] = {}
         self.late: list[Request] = []
         self.events = list(events)
         self.faults_left = faults
+        self.struck = struck
         self.switches_left = switches
         self.last = ""
         self.refused: list[str] = []
@@ -99,6 +102,10 @@ class World:
         made = [edits.add(spec, self.now()) for spec in specs]
         request = Request("edit", (guard, made), lambda: self.store.edit(guard, made))
         self._arrive(request)
+
+    def _is_there(self, place: str, redis_id: str) -> bool:
+        """Messages of another broker than Redis cannot be looked for; they are taken to be there."""
+        return self.rules.by_outbox or self.post.is_there(redis_id)
 
     # -- clocks -----------------------------------------------------------------------------------------------
 
@@ -138,7 +145,8 @@ class World:
         return threads
 
     def _faults(self) -> list[Step]:
-        living = [one for one in self.hosts.values() if not one.dead and one.threads]
+        hosts = [one for one in self.hosts.values() if not self.struck or one.name in self.struck]
+        living = [one for one in hosts if not one.dead and one.threads]
         cuts = [
             ("cut", one.name)
             for host in living
@@ -152,6 +160,16 @@ class World:
         what, name = step
         getattr(self, f"_{what}")(name)
         self._wake()
+
+    def tell(self, step: Step) -> str:
+        """What a step is, in words."""
+        what, name = step
+        thread = self.threads.get(name)
+        if what == "late":
+            return f"late: {self.late[int(name)].label}"
+        if what in ("go", "land", "cut") and thread is not None and thread.request is not None:
+            return f"{what} {name}: {thread.request.label}"
+        return f"{what}: {name}"
 
     def _go(self, name: str) -> None:
         thread = self._moves(name)
@@ -225,14 +243,14 @@ class World:
     def key(self) -> int:
         """Equal for states from which the same things can happen."""
         threads = [
-            (one.seen, one.can_go, one.request is not None and one.request.landed)
+            (one.known(), one.can_go, one.request is not None and one.request.landed)
             for one in self.threads.values()
             if not one.host.dead
         ]
         flags = [event.is_set() for host in self.hosts.values() if not host.dead for event in host.events]
         switches = (self.last, self.switches_left) if self.switches_left is not None else None
         ours = (self.elapsed, self.skew, self.latest, len(self.events), self.faults_left, switches)
-        text = repr((ours, threads, flags, [host.dead for host in self.hosts.values()], self.refused))
+        text = repr((ours, threads, flags, [host.dead or host.known() for host in self.hosts.values()], self.refused))
         text += repr(
             (contents(self.store, presence=self.rules.by_outbox), self.post.key(), sorted(self.runs), self.laws.key())
         )

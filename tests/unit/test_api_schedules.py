@@ -12,7 +12,7 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.encoder import PickleEncoder
 from dramatiq.middleware import Middleware, MiddlewareError
 
-from dramatiq_distcron import cron, every
+from dramatiq_distcron import cron, every, install
 from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.errors import (
     ConfigurationError,
@@ -292,6 +292,11 @@ def test_a_schedule_that_is_not_there_is_told_with_the_nearest_name(schedules: S
         getattr(schedules, verb)("nightli")
 
 
+def test_one_that_is_not_enabled_is_shown_as_disabled(schedules: Schedules) -> None:
+    schedules.put(every(10, name="report:7", enabled=False), "job")
+    assert schedules.get("report:7").state == "disabled"
+
+
 # -- pause and resume ---------------------------------------------------------------------------------------
 
 
@@ -318,6 +323,18 @@ def test_a_pause_with_an_end_is_over_by_itself_and_is_not_shown_any_longer(world
     assert world.fired() == [("report:7", 30)]
     assert not schedules.get("report:7").paused
     assert not any(one.paused for one in schedules.list())
+
+
+def test_why_and_until_when_a_schedule_is_paused_is_shown_as_long_as_it_is(world: World, schedules: Schedules) -> None:
+    schedules.put(every(10, name="report:7"), "job")
+    schedules.pause("report:7", reason="unpaid", until=BEGIN + timedelta(seconds=25))
+    assert schedules.get("report:7").reason == f"unpaid (until {BEGIN + timedelta(seconds=25):%Y-%m-%dT%H:%M:%S}.000Z)"
+    schedules.pause("report:7", reason="unpaid")
+    assert schedules.get("report:7").reason == "unpaid"
+    schedules.pause("report:7", until=BEGIN + timedelta(seconds=25))
+    assert schedules.get("report:7").reason == f"until {BEGIN + timedelta(seconds=25):%Y-%m-%dT%H:%M:%S}.000Z"
+    world.at(30)
+    assert schedules.get("report:7").reason == ""
 
 
 @pytest.mark.parametrize("until", [datetime(2026, 1, 1), "tomorrow", 5])
@@ -368,6 +385,17 @@ def test_a_trigger_enqueues_the_message_now_and_leaves_the_fire_times_alone(worl
     assert world.stored("report:7") == before
     (tick,) = schedules.history("report:7")
     assert (tick.outcome, tick.reason, tick.run and tick.run.state) == ("enqueued", "triggered", "queued")
+
+
+def test_a_trigger_is_a_humans_wish_and_goes_through_where_all_is_switched_off(
+    stub_broker: StubBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCRON_DISABLED", "1")
+    schedules = install(stub_broker).schedules
+    dramatiq.actor(lambda: None, actor_name="job", broker=stub_broker)
+    schedules.put(every(10, name="tenant"), "job")
+    schedules.trigger("tenant")
+    assert stub_broker.queues["default"].qsize() == 1
 
 
 def test_each_trigger_has_an_id_of_its_own(world: World, schedules: Schedules) -> None:
@@ -449,6 +477,27 @@ def test_a_trigger_of_what_cannot_be_read_is_refused_with_the_reason(world: Worl
     world.store._state.schedules["bad"] = "{rubbish"
     with pytest.raises(ScheduleError, match="It cannot be read"):
         schedules.trigger("bad")
+
+
+def test_a_trigger_of_a_schedule_that_changes_each_time_ends_with_what_to_do(
+    world: World, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.store, "fire", lambda guard, fires: ["stale" for _ in fires])
+    with pytest.raises(StoreUnavailable, match=r"'nightly' was not triggered: it changed each time .* Try again"):
+        schedules.trigger("nightly")
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "trigger"])
+def test_what_cannot_be_used_here_is_refused_by_its_name(world: World, schedules: Schedules, verb: str) -> None:
+    world.store._state.schedules["bad"] = "{rubbish"
+    with pytest.raises(ScheduleError, match=r"Schedule 'bad' cannot be used here\. It cannot be read"):
+        getattr(schedules, verb)("bad")
+
+
+def test_what_only_a_newer_version_can_use_is_not_removed(world: World, schedules: Schedules) -> None:
+    world.store._state.schedules["new"] = '{"revision":1,"format":99}'
+    with pytest.raises(ScheduleError, match=r"Schedule 'new' cannot be used here\. It has form 99"):
+        schedules.remove("new")
 
 
 def test_hooks_run_for_a_trigger_as_for_any_message(world: World, schedules: Schedules) -> None:
@@ -553,3 +602,101 @@ def test_an_actor_object_need_not_be_of_this_broker(world: World, schedules: Sch
     schedules.put(every(10, name="report:7"), job)
     assert schedules.get("report:7").actor == "job"
     other.close()
+
+
+# -- what cannot be put ----------------------------------------------------------------------------------------
+
+
+def plain_function() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("schedule", "actor", "told"),
+    [
+        ("0 3 * * *", "job", r"Did you mean cron\('0 3 \* \* \*'\)\?"),
+        (60, "job", r"such as cron\(.*not 60\."),
+        ([every(60)], "job", "each with one actor, not"),
+        ("job", every(60), "The schedule comes first, then the actor"),
+        (every(60), plain_function, "plain_function is no actor: put @dramatiq.actor above it"),
+        (every(60), None, "takes an actor or its name beside the schedule. It is not None"),
+    ],
+)
+def test_what_is_no_schedule_with_an_actor_is_refused_with_what_to_write(
+    world: World, schedules: Schedules, schedule: Any, actor: Any, told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        schedules.put(schedule, actor)
+    assert names(world) == ["nightly"]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [{"job": every(60)}, {every(60): "job"}, (every(60), "job"), every(60), None, "job", [(every(60), "job", 1)], [[]]],
+    ids=lambda pairs: type(pairs).__name__,
+)
+def test_what_is_no_pairs_is_refused_with_what_to_write(world: World, schedules: Schedules, pairs: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"put_many\(\) takes pairs of a schedule and an actor"):
+        schedules.put_many(pairs)
+    assert names(world) == ["nightly"]
+
+
+def test_a_loop_that_gives_no_names_is_refused_at_its_second_schedule(world: World, schedules: Schedules) -> None:
+    schedules.put(every(60, args=(7,)), "job")
+    with pytest.raises(ConfigurationError, match=r"stored with other arguments.*name='job:7'"):
+        schedules.put(every(60, args=(8,)), "job")
+    with pytest.raises(ConflictError, match=r"give each name="):
+        schedules.put_many((every(60, args=(tenant,)), "job") for tenant in (7, 8))
+    world.at(60)
+    assert [message.args for message in world.messages() if message.args] == [(7,)]
+
+
+def test_a_schedule_without_a_name_is_put_again_as_it_was_or_with_other_times(
+    world: World, schedules: Schedules
+) -> None:
+    schedules.put(every(60, args=(7,)), "job")
+    schedules.put(every(60, args=(7,)), "job")
+    schedules.put(every(90, args=(7,)), "job")
+    assert schedules.get("job").expression == "every 0:01:30"
+
+
+def test_with_the_actors_name_given_it_takes_other_arguments(world: World, schedules: Schedules) -> None:
+    schedules.put(every(60, args=(7,)), "job")
+    schedules.put(every(60, name="job", args=(8,)), "job")
+    world.at(60)
+    assert [message.args for message in world.messages() if message.args] == [(8,)]
+
+
+def test_a_pause_that_is_over_before_it_begins_is_refused(world: World, schedules: Schedules) -> None:
+    for until in (BEGIN, BEGIN - timedelta(days=1)):
+        with pytest.raises(ConfigurationError, match="has passed"):
+            schedules.pause("nightly", until=until)
+    assert not schedules.get("nightly").paused
+
+
+def test_resume_tells_whether_it_was_paused(world: World, schedules: Schedules) -> None:
+    assert not schedules.resume("nightly")
+    schedules.pause("nightly")
+    assert schedules.resume("nightly")
+
+
+def test_a_schedule_is_shown_with_its_arguments_and_the_policies_that_are_no_defaults(
+    world: World, schedules: Schedules
+) -> None:
+    end = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    dramatiq.actor(lambda number, x: None, actor_name="other", broker=world.broker)
+    schedules.put(every(60, name="a", args=(7,), kwargs={"x": [1]}, spread=30, overlap="skip", end=end), "other")
+    info = schedules.get("a")
+    assert (info.args, info.kwargs, info.encoder) == ([7], {"x": [1]}, None)
+    assert info.policy == {"spread": 30, "overlap": "skip", "end": "2030-01-01T00:00:00.000Z"}
+    assert schedules.get("nightly").policy == {}
+
+
+def test_arguments_of_another_encoder_are_not_shown_but_its_name_is(world: World, schedules: Schedules) -> None:
+    before = dramatiq.get_encoder()
+    dramatiq.set_encoder(PickleEncoder())
+    try:
+        schedules.put(every(60, name="a", args=(7,)), "job")
+    finally:
+        dramatiq.set_encoder(before)
+    info = schedules.get("a")
+    assert (info.args, info.kwargs, info.encoder) == (None, None, "PickleEncoder")

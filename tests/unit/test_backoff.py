@@ -157,3 +157,12 @@ def test_linear_grows_by_its_step_or_its_base() -> None:
 def test_what_cannot_be_is_refused_when_it_is_made(make: Any, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         make()
+
+
+def test_a_thousand_first_retries_are_spread_over_the_whole_wait() -> None:
+    """Field bug 93: tasks that collided once collide again after a fixed wait."""
+    rng = random.Random(9)
+    strategy = exponential(10)
+    bins = [int(strategy.delay(0, rng=rng) / 0.1) for _ in range(1000)]
+    assert max(bins.count(one) for one in set(bins)) <= 50
+    assert max(bins) - min(bins) >= 95

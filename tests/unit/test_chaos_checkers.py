@@ -120,8 +120,24 @@ GOOD: dict[str, History] = {
         saw=[seen(5000), seen(5000, "failed")],
         left=[Left("default.XQ", "r5000", "m5000", 0, 0, 1)],
     ),
+    "a message is dead twice by two retries": without(
+        5000,
+        decisions=[sent(5000)],
+        endings=[ended(5000, "dead")],
+        saw=[
+            seen(5000),
+            seen(5000, "failed"),
+            *(seen(5000, "failed", redis_id=one, attempt=1) for one in ("r1", "r2")),
+        ],
+        left=[Left("default.XQ", one, "m5000", 0, 0, 1, attempt=2) for one in ("r1", "r2")],
+    ),
     "a record says why there was none": without(3000, decisions=[passed(3000, 3000)]),
     "a tick is spread to later than the end": without(5000, cursor=END + 1),
+    "a tick is spread to after a pause": history(
+        [sent(time, decided_at=time + 500, stored_at=time + 8) for time in TIMES],
+        policy={"spread": 1},
+        pauses=[Pause(1600, 2495, "why")],
+    ),
     "a fire time is later than the end": without(5000, settled=4999),
     "triggers": history(
         decisions=[*map(sent, TIMES), sent(2500, reason="triggered", term=0, message_id="t")],
@@ -165,6 +181,16 @@ DOCTORED: dict[str, tuple[str, History]] = {
         history(
             left=[Left("default", "r1", "m9", 1, 0, 0), Left("default.DQ", "r2", "m9", 1, 0, 0)],
             runs=frozenset({"m9"}),
+        ),
+    ),
+    "a message is dead twice without a retry": (
+        "duplicate",
+        without(
+            5000,
+            decisions=[sent(5000)],
+            endings=[ended(5000, "dead")],
+            saw=[seen(5000), seen(5000, "failed")],
+            left=[Left("default.XQ", one, "m5000", 0, 0, 1) for one in ("r1", "r2")],
         ),
     ),
     "one trigger made two messages": (
@@ -285,6 +311,19 @@ DOCTORED: dict[str, tuple[str, History]] = {
         without(3000, decisions=[passed(3000, 3000, "paused", "why")], pauses=[Pause(1500, 3000, "why")]),
     ),
     "enqueued in a pause": ("unfounded", history(pauses=[Pause(1500, 2001, "why")])),
+    "enqueued in a pause it was spread into": (
+        "unfounded",
+        history(
+            [sent(time, decided_at=time + 500, stored_at=time + 8) for time in TIMES],
+            policy={"spread": 1},
+            pauses=[Pause(2200, 2501, "why")],
+        ),
+    ),
+    "enqueued later than its spread may be": (
+        "unfounded",
+        history([sent(time, decided_at=time + 500, stored_at=time + 8) for time in TIMES], policy={"spread": 0.4}),
+    ),
+    "due before its fire time": ("unfounded", history([*map(sent, TIMES[:-1]), sent(5000, lateness=6)])),
     "enqueued though switched off": ("unfounded", history(policy={"enabled": False})),
     "enqueued as it was before an edit": ("old_version", history(version=3, bounds=[500])),
     # No overlap.

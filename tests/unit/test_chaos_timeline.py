@@ -124,7 +124,13 @@ PAUSE = {"since": 3500, "until": None, "reason": "a"}
 
 def test_a_pause_lasts_until_it_is_resumed() -> None:
     line = lines(put(1500, SECOND), put(3500, SECOND, 4000, PAUSE), put(5500, SECOND, 6000))
-    assert line.pauses == [Pause(3500, 5501, "a")]
+    assert line.pauses == [Pause(3999, 6000, "a")]
+
+
+def test_a_pause_that_was_made_before_the_leaders_last_tick_counts_from_after_that() -> None:
+    """Its clock was read at 3500, and the cursor was at 6000 already: 4000 and 5000 were decided without it."""
+    line = lines(put(1500, SECOND), put(3500, SECOND, 6000, PAUSE), put(6500, SECOND, 7000))
+    assert line.pauses == [Pause(5999, 7000, "a")]
 
 
 def test_a_pause_outlasts_an_edit_and_ends_with_its_time_or_the_schedule() -> None:
@@ -132,8 +138,8 @@ def test_a_pause_outlasts_an_edit_and_ends_with_its_time_or_the_schedule() -> No
     line = lines(
         put(1500, SECOND), put(3500, SECOND, 4000, paused), put(4500, TWO, 5000, paused), put(5500, None, 6000)
     )
-    assert line.pauses == [Pause(3500, 5501, "a")]
-    assert lines(put(1500, SECOND), put(3500, SECOND, 4000, paused)).pauses == [Pause(3500, 9000, "a")]
+    assert line.pauses == [Pause(3999, 5501, "a")]
+    assert lines(put(1500, SECOND), put(3500, SECOND, 4000, paused)).pauses == [Pause(3999, 9000, "a")]
 
 
 # -- arithmetic, and what is drawn ----------------------------------------------------------------------------

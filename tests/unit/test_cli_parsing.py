@@ -101,6 +101,14 @@ def test_a_pause_has_neither_end_nor_reason_unless_it_is_given_one() -> None:
     assert (found.duration, found.reason) == (None, "")
 
 
+@pytest.mark.parametrize("value", ["0", "0s", "36501d", "9999999d"])
+def test_a_pause_of_no_length_or_for_ever_is_refused_with_what_to_do(capsys: Capture, value: str) -> None:
+    message = refused(capsys, "pause", "job", f"--for={value}")
+    assert message.endswith(
+        "argument --for: a pause lasts more than 0 s and at most 36500d; without --for it lasts until resume"
+    )
+
+
 @pytest.mark.parametrize("value", ["soon", "-5m", "", "1w"])
 def test_a_pause_for_what_is_no_duration_is_refused(capsys: Capture, value: str) -> None:
     assert f"argument --for: {value!r} is not a duration" in refused(capsys, "pause", "job", f"--for={value}")
@@ -189,6 +197,22 @@ def test_an_unknown_option_is_refused_with_a_suggestion(capsys: Capture, argv: l
     message = refused(capsys, *argv)
     assert message.startswith(f"dramatiq-distcron {argv[0]}: error: unrecognized arguments:")
     assert message.endswith(f"Did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["explain", "0", "3", "app.py", "docs"], "Quote the expression: explain '0 3 * * *'."),
+        (["pause", "x", "--for", "5", "min"], "a duration is one word: --for 15m."),
+        (["pause", "x", "--reason", "too", "loud"], "Quote a reason of several words"),
+        (["resume", "x", "y"], "See dramatiq-distcron resume --help."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_word_too_many_is_refused_with_what_was_meant(capsys: Capture, argv: list[str], told: str) -> None:
+    message = refused(capsys, *argv)
+    assert message.startswith(f"dramatiq-distcron {argv[0]}: error: unrecognized arguments:")
+    assert told in message
 
 
 @pytest.mark.parametrize("option", ["--verb", "--pid", "--log-form=json", "--on"])

@@ -405,6 +405,8 @@ def test_the_day_rule_follows_the_star_at_the_start(text: str, rule: str) -> Non
         ("0 0 */2 * 1", "both do"),
         ("0 0 13 * 5", "either does"),
         ("0 0 1-31 * 5", "every day matches"),
+        ("0 0 H * 0-6", "every day matches"),
+        ("0 0 H * H", "a day matches if either does"),
     ],
 )
 def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
@@ -412,7 +414,17 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["*/15 * * * *", "0 9-17/3 * * 1-5", "0 0 1 */3 *", "5/15 * * * *", "0 0 L * *", "H H * * *", "@daily"]
+    "text",
+    [
+        "*/15 * * * *",
+        "0 9-17/3 * * 1-5",
+        "0 0 1 */3 *",
+        "5/15 * * * *",
+        "0 0 L * *",
+        "H H * * *",
+        "@daily",
+        "0 0 * * */7",
+    ],
 )
 def test_what_is_usual_is_not_warned_about(text: str) -> None:
     assert parse(text).warnings() == ()
@@ -596,3 +608,10 @@ def test_only_the_one_error_leaves_the_parser(text: str) -> None:
         except InvalidCronExpression:
             continue
         assert expression.has_hash or expression.next_wall(MIDNIGHT) is not None
+
+
+def test_a_start_of_the_machine_is_refused_with_what_run_at_start_really_does() -> None:
+    with pytest.raises(
+        InvalidCronExpression, match=r"no equal here.*stored for the first time, and none after a restart"
+    ):
+        parse("@reboot")

@@ -127,6 +127,12 @@ def test_a_fixed_time_in_the_gap_and_in_the_overlap_is_told_with_what_becomes_of
     ]
 
 
+def test_the_first_minute_of_a_gap_is_in_it_and_the_first_one_after_it_is_not() -> None:
+    assert len(changes("0 2 * * *", "Europe/Berlin", 2026)) == 2
+    assert len(changes("59 2 * * *", "Europe/Berlin", 2026)) == 2
+    assert changes("0 3 * * *", "Europe/Berlin", 2026) == []
+
+
 def test_a_wildcard_job_follows_the_clock() -> None:
     assert changes("*/20 * * * *", "Australia/Lord_Howe", 2026) == [
         "in Australia/Lord_Howe the clock repeats 01:30 to 02:00 on 2026-04-05: what falls into it fires both times",

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramatiq_distcron import cron, edits
+from dramatiq_distcron import at, cron, edits
+from dramatiq_distcron.durations import utc
 from dramatiq_distcron.policies import Policy
 from dramatiq_distcron.schedules import EveryTiming
 from dramatiq_distcron.specs import Pause, Retired, Spec, parse_spec
@@ -146,6 +147,16 @@ def test_a_tick_that_waits_for_its_part_of_the_spread_and_is_none_of_the_new_tim
     edit = edits.change(stored(SPREAD, SPREAD.score_of(NEXT)), SPREAD, wanted, WAITING)
     assert edit.record == Record("missed", NEXT, NEXT, 1, "edited")
     assert edit.score == wanted.score_of(NEXT + 6 * MINUTE)
+
+
+def test_new_times_that_came_before_an_edit_are_not_fired_though_a_tick_of_the_old_ones_waits() -> None:
+    """Chaos, seed 42: each 5 s became each second, and seconds from before the edit were fired."""
+    wanted = replace(SPEC, timing=EveryTiming(1000))
+    now = NEXT + 2500
+    assert SPREAD.score_of(NEXT) > now
+    edit = edits.change(stored(SPREAD, SPREAD.score_of(NEXT)), SPREAD, wanted, now)
+    assert edit.record == Record("missed", NEXT, NEXT, 1, "edited")
+    assert edit.score == NEXT + 3000
 
 
 def test_a_tick_that_waits_for_its_part_of_the_spread_is_fired_if_the_pause_ends_before() -> None:
@@ -372,3 +383,17 @@ def test_neither_pause_nor_resume_catches_anything_up(spec: Spec, behind: int) -
     moves = decide(written(resumed), resumed.score, resumed.score, Situation())
     assert [move.outcome for move in moves if move.score <= NOW] == []
     assert ENQUEUED in {move.outcome for move in moves}
+
+
+# -- what is decided stays so ---------------------------------------------------------------------------------
+
+
+def test_a_schedule_that_is_over_is_not_begun_again_by_the_end_of_a_pause_that_lay_before() -> None:
+    """A one-off that fired after its pause had ended by itself: to resume it enqueued it a second time."""
+    once = replace(SPEC, timing=at(utc(NEXT)).timing, paused=Pause(1, "a while", NEXT - 5 * MINUTE))
+    assert edits.resume(stored(once, NEVER), once, NEXT + MINUTE).score == NEVER
+
+
+def test_ticks_that_were_decided_after_a_pause_are_not_decided_again_when_it_is_resumed() -> None:
+    ended = with_policy(replace(SPEC, paused=Pause(1, "a while", NEXT - 5 * MINUTE)), end=NEXT)
+    assert edits.resume(stored(ended, NEVER), ended, NEXT + MINUTE).score == NEVER

@@ -145,3 +145,11 @@ def test_one_that_was_edited_is_still_known_when_it_is_the_oldest(
     shelf.put("a", 2)
     found = specs.of([*rows("a", revision=2), *rows("c")])
     assert {name: spec_of(one).name for name, one in found.items()} == {"a": "a", "c": "c"}
+
+
+def test_the_run_of_a_tick_is_looked_for_on_the_queue_that_its_actor_has_now(shelf: Any) -> None:
+    """Its message goes there: on the queue of old it would seem to be gone."""
+    places: Any = Kiosk()
+    known = KnownSpecs(shelf, places, lambda spec: "moved").of(rows("a"))["a"]
+    assert json.loads(known.run + "}") == {"schedule": "a", "queue": "moved", "place": "ns:moved.msgs"}
+    assert known.waiting == "ns:moved"

@@ -38,7 +38,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("api",),
     ("middleware",),
     # The pass and the loop.
-    ("making", "trouble"),
+    ("making", "trouble", "staff"),
     ("scheduler",),
     ("beat",),
     ("testing",),

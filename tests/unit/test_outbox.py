@@ -12,6 +12,7 @@ import pytest
 from dramatiq import Message
 from dramatiq.middleware import Middleware, MiddlewareError
 
+from dramatiq_distcron.errors import StoreUnavailable
 from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.store.base import Fire, Guard, Record
 from dramatiq_distcron.store.memory import MemoryStore
@@ -188,6 +189,25 @@ def test_a_message_that_a_middleware_refuses_is_dropped_and_its_run_ends_with_th
     assert record.run is not None
     assert record.run["state"] == "dropped"
     assert "not today" in record.run["error"]
+
+
+def test_a_run_whose_message_is_refused_ends_also_if_the_beat_was_cut_off_in_between(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post.broker.add_middleware(Refusing(m=MiddlewareError("not today")))
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(post.store, "settle", _unavailable)
+        with pytest.raises(StoreUnavailable):
+            post.announce("m")
+    post.catch_up()
+    assert post.waiting == []
+    (record,) = post.store.history("job", 10)
+    assert record.run is not None
+    assert record.run["state"] == "dropped"
+
+
+def _unavailable(*args: Any) -> Any:
+    raise StoreUnavailable("away")
 
 
 def test_a_copy_that_a_middleware_refuses_does_not_end_the_run_of_the_first(post: Post) -> None:

@@ -77,9 +77,22 @@ def test_of_a_backlog_of_which_only_the_latest_is_caught_up_that_one_is_held_up(
     skip = decided(5, OUTSTANDING, overlap="skip")
     assert missed(skip) == [(nth(0), nth(3), 4, "catch_up=latest")]
     assert told(skip, SKIPPED_OVERLAP) == [(nth(4), nth(4), 1, "overlap=skip")]
-    buffer = decided(5, OUTSTANDING, overlap="buffer_one")
+    away = Situation(outstanding=True, on_duty_since=nth(4))
+    buffer = decided(5, away, overlap="buffer_one")
     assert missed(buffer) == [(nth(0), nth(3), 4, "catch_up=latest")]
     assert buffer[-1].new_score == nth(4)
+
+
+def test_of_ticks_that_waited_those_before_the_newest_are_skipped_and_not_missed() -> None:
+    """Whatever is caught up: the beat was there, and a run was not over."""
+    for catch_up in ("latest", "skip", "all"):
+        moves = decided(5, OUTSTANDING, overlap="buffer_one", catch_up=catch_up)
+        assert moves == [Move(nth(0), nth(4), SKIPPED_OVERLAP, nth(0), nth(3), 4, "overlap=buffer_one")]
+
+
+def test_while_the_queue_is_full_no_run_begins_that_could_hold_up_another() -> None:
+    moves = decided(5, with_length(3), max_queue_length=3, catch_up="all", overlap="skip")
+    assert moves == [Move(nth(0), nth(5), SKIPPED_BACKPRESSURE, nth(0), nth(4), 5, "max_queue_length=3")]
 
 
 def test_a_tick_that_waited_is_enqueued_when_the_run_before_is_over() -> None:
@@ -92,7 +105,7 @@ def test_a_tick_that_waited_is_enqueued_when_the_run_before_is_over() -> None:
 def test_a_newer_tick_takes_the_place_of_one_that_waits() -> None:
     spec = spec_of(EveryTiming(SECOND), overlap="buffer_one")
     moves = decide(spec, nth(4), nth(5), OUTSTANDING)
-    assert missed(moves) == [(nth(4), nth(4), 1, "catch_up=latest")]
+    assert told(moves, SKIPPED_OVERLAP) == [(nth(4), nth(4), 1, "overlap=buffer_one")]
     assert moves[-1].new_score == nth(5)
 
 
@@ -324,8 +337,15 @@ def expected(case: Case) -> Iterator[tuple[int, str]]:
     rest = rest[len(paused) :]
     keep = policy.max_catch_up if policy.catch_up == "all" else 1
     kept = [time for time in rest if _is_allowed(case, time)][-keep:]
-    yield from ((time, MISSED) for time in rest if time not in kept)
+    for time in rest:
+        if time not in kept:
+            yield time, SKIPPED_OVERLAP if _has_waited(case, time) else MISSED
     yield from _by_load(case, kept)
+
+
+def _has_waited(case: Case, time: int) -> bool:
+    in_vain = case.spec.policy.overlap == "buffer_one" and case.outstanding and _is_allowed(case, time)
+    return in_vain and case.spec.score_of(time) >= case.on_duty_since
 
 
 def _is_paused(case: Case, time: int) -> bool:
@@ -341,6 +361,9 @@ def _is_allowed(case: Case, time: int) -> bool:
 
 def _by_load(case: Case, kept: list[int]) -> Iterator[tuple[int, str]]:
     policy, running, length = case.spec.policy, case.outstanding, case.length
+    if kept and not running and policy.max_queue_length is not None and length >= policy.max_queue_length:
+        yield from ((time, SKIPPED_BACKPRESSURE) for time in kept)
+        return
     for time in kept:
         if policy.overlap != "allow" and (running or time != kept[0]):
             if policy.overlap == "skip" or time != kept[-1]:

@@ -218,6 +218,46 @@ def _unavailable(*args: Any, **kwargs: Any) -> Any:
     raise StoreUnavailable("away")
 
 
+def _without_answer(work: Callable[..., Any]) -> Callable[..., Any]:
+    """It is done, and nobody learns of it."""
+
+    def done(*args: Any, **kwargs: Any) -> Any:
+        work(*args, **kwargs)
+        return _unavailable()
+
+    return done
+
+
+def test_a_ticket_that_was_given_without_an_answer_does_not_keep_the_message_away_for_good(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, runs = world.worker(), world.worker(), Runs()
+    first.does(runs)
+    second.does(runs)
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(world.store, "claim_run", _without_answer(world.store.claim_run))
+        for worker in (first, second):
+            worker.work()
+            assert (runs.count, world.state, worker.move_delayed()) == (0, "running", 1)
+    first.work()
+    assert (runs.count, world.state) == (1, "succeeded")
+
+
+def test_a_ticket_that_may_have_been_given_is_asked_for_again_to_end_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = world.store.claim_run, []
+
+    def claim_run(*args: Any) -> Any:
+        asked.append(args)
+        return (_without_answer(real) if len(asked) == 1 else real)(*args)
+
+    monkeypatch.setattr(world.store, "claim_run", claim_run)
+    # Its actor is not known here.
+    world.worker().take()
+    assert (len(asked), world.state) == (2, "dead")
+
+
 def test_an_end_that_cannot_be_recorded_is_recorded_when_it_can_and_the_message_is_acked_then(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from random import Random
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from tests.unit.decisions import (
     nth,
     spec_of,
 )
+
+DAY = 86_400 * SECOND
 
 # -- one tick, on time --------------------------------------------------------------------------------------
 
@@ -213,6 +216,32 @@ def test_the_work_for_a_cron_that_was_away_for_years_is_bounded(expression: str,
     assert first is not None
     decide(spec_of(timing, catch_up=catch_up), first, first + years * 31_556_952_000 + 100_000_000, Situation())
     assert timing.asked <= 4 * BUDGET
+
+
+@pytest.mark.parametrize("catch_up", ["latest", "all"])
+@pytest.mark.parametrize("days", [10, 400, 3285])
+def test_the_work_is_bounded_also_where_the_end_of_a_backlog_is_much_denser_than_its_beginning(
+    days: int, catch_up: str
+) -> None:
+    begin_of_last_day = START + days * DAY
+    sparse = list(range(START, begin_of_last_day, DAY))
+    dense = list(range(begin_of_last_day, begin_of_last_day + DAY + 1, SECOND))
+    timing = FixedTiming(sparse + dense)
+    moves = decide(spec_of(timing, catch_up=catch_up), START, dense[-1], Situation())
+    assert enqueued(moves) == (dense[-100:] if catch_up == "all" else dense[-1:])
+    assert timing.asked < 6 * BUDGET
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 300))
+def test_the_latest_of_any_long_backlog_are_enqueued_however_it_is_spread(rng: Random, keep: int) -> None:
+    gaps = [rng.choice([1, 1000, 10**6, 10**9]) for _ in range(rng.randint(1, 6))]
+    times = list(accumulate((rng.choice(gaps[: 1 + n // 300]) for n in range(BUDGET + 800)), initial=START))
+    timing = FixedTiming(times)
+    moves = decide(
+        spec_of(timing, catch_up="all", max_catch_up=keep), START, times[-1] + rng.choice([0, 10**7]), Situation()
+    )
+    assert enqueued(moves) == times[-keep:]
+    assert timing.asked < 50 * BUDGET
 
 
 def test_a_tick_on_time_costs_one_question() -> None:

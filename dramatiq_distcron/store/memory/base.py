@@ -32,6 +32,8 @@ class State:
     runs: dict[str, dict[str, str]] = field(default_factory=dict)
     outbox: dict[str, bytes] = field(default_factory=dict)
     retries: dict[str, tuple[int, Waiting]] = field(default_factory=dict)
+    #: When each of them is due, as a heap; what does not agree with ``retries`` is out of date.
+    dues: list[tuple[int, str]] = field(default_factory=list)
     budgets: dict[str, Bucket] = field(default_factory=dict)
     deliveries: dict[str, int] = field(default_factory=dict)
     dead: dict[str, tuple[int, Letter]] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Verbs:
         self._length = length
         self._expect = expect
         self._state = State()
+        self._history_size = history_size
         self._ticks: deque[dict[str, str]] = deque(maxlen=history_size)
         self._appended = 0
         self._woken = threading.Condition(threading.RLock())
@@ -82,13 +85,15 @@ class Verbs:
 
     @contextmanager
     def running_on(self, now: Callable[[], int]) -> Iterator[None]:
-        """Goes by another clock for a while, and has no leader at its beginning and end."""
+        """Goes by another clock for a while, keeps all of the history, and has no leader at its beginning and end."""
         before, self._now = self._now, now
+        self._ticks = deque(self._ticks)
         self._state.lease = None
         try:
             yield
         finally:
             self._now = before
+            self._ticks = deque(self._ticks, maxlen=self._history_size)
             self._state.lease = None
 
     @property

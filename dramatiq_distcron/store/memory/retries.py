@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from ...retry_budget import Bucket
@@ -25,13 +26,13 @@ class RetryVerbs(Verbs):
             moved = put_off = 0
             failed = ""
             taken: list[tuple[str, bytes]] = []
-            for key, due, waiting in self._due(now)[:limit]:
+            for key, due, waiting in self._due(now, limit):
                 again = self._asks_again(waiting, now) if due else None
                 if again is not None:
                     put_off += 1
-                    self._state.retries[key] = (again, waiting)
+                    self._wait_until(again, key, waiting)
                 elif hold is not None:
-                    self._state.retries[key] = (now + hold, waiting)
+                    self._wait_until(now + hold, key, waiting)
                     taken.append((key, waiting.data))
                     moved += 1
                 else:
@@ -39,16 +40,24 @@ class RetryVerbs(Verbs):
                     moved, failed = moved + (not why), why or failed
             return Moved(now, moved, put_off, failed, self._next_due(), taken)
 
-    def _due(self, now: int) -> list[tuple[str, int, Waiting]]:
-        found = ((due, key, waiting) for key, (due, waiting) in self._state.retries.items() if due <= now)
-        return [(key, due, waiting) for due, key, waiting in sorted(found, key=lambda one: one[:2])]
+    def _wait_until(self, due: int, key: str, waiting: Waiting) -> None:
+        self._state.retries[key] = (due, waiting)
+        heappush(self._state.dues, (due, key))
+
+    def _due(self, now: int, limit: int) -> list[tuple[str, int, Waiting]]:
+        """Those that are due, oldest first. Each must be taken out or be given another time."""
+        found: dict[str, tuple[int, Waiting]] = {}
+        while len(found) < limit and (first := self._next_due()) is not None and first <= now:
+            _, key = heappop(self._state.dues)
+            found[key] = self._state.retries[key]
+        return [(key, due, waiting) for key, (due, waiting) in found.items()]
 
     def _move(self, key: str, waiting: Waiting) -> str:
         try:
             for call in waiting.calls:
                 self._carry_out(call, waiting.data)
         except Exception as error:
-            self._state.retries[key] = (self._now() + 5000, waiting)
+            self._wait_until(self._now() + 5000, key, waiting)
             return str(error)
         self._take_out(key)
         return ""
@@ -57,7 +66,7 @@ class RetryVerbs(Verbs):
         if waiting.key not in self._state.retries:
             for call in waiting.calls:
                 self._expect(call, 1)
-        self._state.retries[waiting.key] = (self._now() + waiting.delay, waiting)
+        self._wait_until(self._now() + waiting.delay, waiting.key, waiting)
 
     def _take_out(self, key: str) -> Waiting:
         _, waiting = self._state.retries.pop(key)
@@ -66,7 +75,10 @@ class RetryVerbs(Verbs):
         return waiting
 
     def _next_due(self) -> int | None:
-        return min((due for due, _ in self._state.retries.values()), default=None)
+        dues, retries = self._state.dues, self._state.retries
+        while dues and (dues[0][1] not in retries or retries[dues[0][1]][0] != dues[0][0]):
+            heappop(dues)
+        return dues[0][0] if dues else None
 
     def retries(self, limit: int, offset: int = 0) -> list[WaitingRow]:
         """The waiting messages, those that are due first first."""
@@ -85,7 +97,7 @@ class RetryVerbs(Verbs):
         with self._woken:
             if key not in self._state.retries:
                 return False
-            self._state.retries[key] = (0, self._state.retries[key][1])
+            self._wait_until(0, key, self._state.retries[key][1])
             return True
 
     def drop_retry(self, key: str, *, cancelled: bool = False) -> bool:

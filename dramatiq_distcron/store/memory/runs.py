@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from ..base import REMEMBERED, Ending, Guard, Refused, Started
 from .letters import LetterVerbs
@@ -26,13 +26,15 @@ class RunVerbs(RetryVerbs, LetterVerbs):
             previous = run.get("previous")
             return Started(before, int(run["at"]), now, int(previous) if previous else None)
 
-    def claim_run(self, message_id: str, worker: str, attempt: int, claim: str = "") -> Started | Refused:
+    def claim_run(
+        self, message_id: str, worker: str, attempt: int, claim: str = "", doubtful: Sequence[str] = ()
+    ) -> Started | Refused:
         """A worker asks whether it may run a tick's message, where the broker may deliver copies."""
         with self._woken:
             run = self._state.runs.get(message_id)
             if run is None or (run["state"] == "retrying" and attempt < int(run.get("attempt", 0))):
                 return Refused()
-            if run["state"] == "running":
+            if run["state"] == "running" and run.get("claim", "") not in doubtful:
                 seen, _ = self._state.instances.get(run["worker"], (None, None))
                 if seen is not None and self._now() - seen <= REMEMBERED:
                     return Refused(run["worker"])
@@ -40,7 +42,8 @@ class RunVerbs(RetryVerbs, LetterVerbs):
             assert started is not None
             run.update(attempt=str(attempt), claim=claim)
             # Whoever claims is alive, also one that had no time yet to tell of itself.
-            self._state.instances[worker] = (self._now(), self._state.instances.get(worker, (0, None))[1])
+            if worker:
+                self._state.instances[worker] = (self._now(), self._state.instances.get(worker, (0, None))[1])
             return started
 
     def settle(self, ending: Ending) -> str:
@@ -63,11 +66,12 @@ class RunVerbs(RetryVerbs, LetterVerbs):
                 self._keep_letter(ending.letter)
             if run is None:
                 return "acked"
-            if ending.goes_on:
-                run.update(place=ending.place, rid=ending.redis_id, attempt=str(ending.attempt), claim="")
-                run["state"] = ending.state or run["state"]
-            else:
+            if not ending.goes_on:
                 self._end_run(ending.message_id, run, ending.state, ending.error)
+            elif _step(str(ending.attempt), not ending.state) >= _step(run.get("attempt"), bool(run.get("moved"))):
+                moved = "" if ending.state else "1"
+                run.update(place=ending.place, rid=ending.redis_id, attempt=str(ending.attempt), claim="", moved=moved)
+                run["state"] = ending.state or run["state"]
             return "settled"
 
     def outbox(self, limit: int, skip: Container[str] = ()) -> list[tuple[str, bytes]]:
@@ -119,3 +123,8 @@ class RunVerbs(RetryVerbs, LetterVerbs):
         """The message of the run that holds the schedule up; ``""``: there is none."""
         with self._woken:
             return self._state.outstanding.get(name, "")
+
+
+def _step(attempt: str | None, moved: bool) -> tuple[int, bool]:
+    """Of an attempt first its retry is made, then that leaves the delay queue. What is told late changes nothing."""
+    return int(attempt or 0), moved

@@ -96,7 +96,17 @@ class Courier:
             self._connection.disconnect()
         # Sending would connect too, but to no master that Sentinel is asked for.
         self._connection.connect()
+        if self._was_closed():
+            self._connection.disconnect()
+            self._connection.connect()
         self._went_to = getattr(self._connection, "host", ""), getattr(self._connection, "port", 0)
+
+    def _was_closed(self) -> bool:
+        """Whether the server ended the connection while it was idle: nothing is asked, so there is nothing to read."""
+        try:
+            return bool(self._connection.can_read())
+        except (redis.ConnectionError, redis.TimeoutError, OSError):
+            return True
 
     def _receive(self, packed: Any, script: Script) -> Any:
         try:

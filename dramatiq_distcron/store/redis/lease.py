@@ -14,6 +14,8 @@ class LeaseVerbs(Verbs):
 
     def acquire(self, holder: str, ttl: int) -> Acquired | Held:
         k = self.keys
+        # Before: a standby has been idle, and the leader may have left the server it is at.
+        self._follow_the_master()
         with self._errors():
             reply = self._scripts.lease_acquire(keys=[k.lease, k.term, k.since], args=[holder, ttl])
         if text(reply[0]) == "acquired":

@@ -27,15 +27,18 @@ class RunVerbs(Verbs):
         before, at, now, previous = reply
         return Started(text(before), int(at), int(now), int(previous) if previous else None)
 
-    def claim_run(self, message_id: str, worker: str, attempt: int, claim: str = "") -> Started | Refused:
+    def claim_run(
+        self, message_id: str, worker: str, attempt: int, claim: str = "", doubtful: Sequence[str] = ()
+    ) -> Started | Refused:
         """A worker asks whether it may run a tick's message, where the broker may deliver copies.
 
-        ``claim`` is the delivery's own id: only the delivery that claimed last may settle with it.
+        ``claim`` is the delivery's own id: only the delivery that claimed last may settle with it. ``doubtful`` are
+        those of deliveries before it that did not learn whether they have the run, and gave it up. A ``worker`` of
+        ``""`` has the run for nothing but to end it, and keeps nobody away.
         """
+        given: list[str | int] = [message_id, worker, attempt, REMEMBERED, claim, *doubtful]
         with self._errors():
-            reply = self._scripts.claim_run(
-                keys=[self.keys.runs, self.keys.instances], args=[message_id, worker, attempt, REMEMBERED, claim]
-            )
+            reply = self._scripts.claim_run(keys=[self.keys.runs, self.keys.instances], args=given)
         verdict, *rest = reply
         if text(verdict) != "run":
             return Refused(text(rest[0]) if rest else "")

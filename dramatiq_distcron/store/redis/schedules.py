@@ -103,12 +103,13 @@ class ScheduleVerbs(Verbs):
         """The newest ``limit`` records, newest first, of one schedule or of all, with how their runs stand."""
         found: list[History] = []
         ends: dict[str, Mapping[str, str]] = {}
-        newest = "+"
+        newest, read_to = "+", ""
         while len(found) < limit:
             with self._errors():
                 entries = self._client.xrevrange(self.keys.ticks, max=newest, count=CHUNK)
+            read_to = read_to or (text(entries[0][0]) if entries else "")
             for _, entry in entries:
-                fields = {text(key): text(value) for key, value in entry.items()}
+                fields = _decoded(entry)
                 if "run" in fields:
                     ends[fields["run"]] = fields
                 elif name is None or fields["schedule"] == name:
@@ -116,17 +117,26 @@ class ScheduleVerbs(Verbs):
             if len(entries) < CHUNK:
                 break
             newest = "(" + text(entries[-1][0])
-        return self._with_open_runs(found[:limit])
+        return self._with_open_runs(found[:limit], read_to)
 
-    def _with_open_runs(self, records: list[History]) -> list[History]:
-        """Fills in the runs that are not over."""
+    def _with_open_runs(self, records: list[History], read_to: str) -> list[History]:
+        """Fills in the runs that are not over, or were not when the stream was read up to ``read_to``."""
         open_ids = [one.fields["message_id"] for one in records if one.fields["message_id"] and one.run is None]
         runs: dict[str, Mapping[str, str]] = {}
         for chunk in chunks(open_ids):
             with self._errors():
                 values = self._client.hmget(self.keys.runs, chunk)
             runs.update({i: json.loads(v) for i, v in zip(chunk, values, strict=True) if v is not None})
+        if len(runs) < len(open_ids):
+            with self._errors():
+                since = self._client.xrevrange(self.keys.ticks, min=f"({read_to}")
+            ends = [fields for _, entry in since if "run" in (fields := _decoded(entry))]
+            runs = {**{end["run"]: end for end in ends}, **runs}
         return [one._replace(run=one.run or runs.get(one.fields["message_id"])) for one in records]
+
+
+def _decoded(entry: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {text(key): text(value) for key, value in entry.items()}
 
 
 def _edit_args(edit: Edit) -> list[Any]:

@@ -18,6 +18,15 @@ local now = now_ms()
 
 local LOST = 'not ours any more'
 
+-- Of an attempt first its retry is made, then that leaves the delay queue: without a state of its own.
+local moved = given.state == '' and '1' or ''
+
+-- Whether a later step of the message is recorded already. It was told by another worker, or on another connection.
+local function is_told_late(run)
+  local known, told = tonumber(run.attempt or 0), tonumber(given.attempt)
+  return told < known or (told == known and run.moved == '1' and moved == '')
+end
+
 local function settle_run()
   local run = cjson.decode(text)
   if given.claim ~= '' and run.claim ~= given.claim then
@@ -27,10 +36,14 @@ local function settle_run()
     waited_for = end_run(keys, given.cap, given.message_id, run, given.state, given.error, now)
     return
   end
+  if is_told_late(run) then
+    return
+  end
   if given.state ~= '' then
     run.state = given.state
   end
   run.place, run.rid, run.attempt, run.claim = given.place, given.rid, given.attempt, ''
+  run.moved = moved
   put_field(keys.runs, given.message_id, cjson.encode(run))
 end
 

@@ -44,7 +44,8 @@ class WatchVerbs(Verbs):
     def refused_commands(self, *more: tuple[str, ...]) -> list[str]:
         """Our own commands, and ``more``, that this user may not send; none before Redis 7.0, which cannot tell."""
         args: list[Any] = []
-        for command in [*self.keys.commands(), *more]:
+        waiting = [("wait", "0", "0")] if self._replicas else []
+        for command in [*self.keys.commands(), *waiting, *more]:
             args += [command[0], len(command) - 1, *command[1:]]
         with self._errors():
             return [text(refused).strip() for refused in self._scripts.rights(keys=[self.keys.lease], args=args)]

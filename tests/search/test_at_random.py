@@ -1,0 +1,174 @@
+"""Beyond the bound: long runs at random, with any number of faults, and processes that come and go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from dramatiq_distcron.schedules import Schedule
+from dramatiq_distcron.store.memory import MemoryStore
+
+from .calm import bring_to_an_end
+from .editing import pause, put, remove, resume, trigger
+from .hosts import QUEUE, BeatHost, WebHost, WorkerHost
+from .laws import Broken
+from .planted import LeaseOnly, TicketForAll
+from .scenario import job, stored
+from .working import working_app
+from .world import Rules, World
+
+#: How many runs, of each machine.
+RUNS = int(os.environ.get("DISTCRON_SEARCH_RUNS", "40"))
+STEPS = 100
+
+EDITS = [
+    put(job(name="api", args=("new",), until=60)),
+    put(job(7, name="api", args=("newer",), until=60, catch_up="all")),
+    pause("api"),
+    pause("job"),
+    resume("api"),
+    resume("job"),
+    remove("api"),
+    trigger("api"),
+    trigger("job"),
+]
+
+
+def _code() -> list[Schedule]:
+    return [job(overlap="buffer_one", until=60), job(3, name="quick", until=30)]
+
+
+class Random(RuleBasedStateMachine):
+    """Anything happens, in any order."""
+
+    by_outbox = False
+    store: Callable[..., MemoryStore] = MemoryStore
+
+    def __init__(self) -> None:
+        super().__init__()
+        rules = Rules(
+            has_workers=True, by_outbox=self.by_outbox, once=self.by_outbox, skewed=True, overlaps=True, failing=1
+        )
+        self.world = World(rules, type(self).store, faults=1_000_000, switches=None)
+        stored(self.world, _code, self.by_outbox)
+        self._begun = 0
+        self._is_edited = self._stepped_back = False
+        for begin in (self.begin_beat, self.begin_beat, self.begin_worker, self.begin_worker):
+            begin()
+
+    def _name(self) -> str:
+        self._begun += 1
+        return f"p{self._begun}"
+
+    @precondition(lambda self: self._begun < 12)
+    @rule()
+    def begin_beat(self) -> None:
+        BeatHost(self.world, working_app(self._name(), _code, self.by_outbox), wall_ahead=300_000).begin()
+
+    @precondition(lambda self: self._begun < 12)
+    @rule()
+    def begin_worker(self) -> None:
+        host = WorkerHost(self.world, working_app(self._name(), _code, self.by_outbox))
+        host.begin(delaying=True, telling=self.by_outbox)
+
+    # An edit of times after the clock stepped back begins where the old form stood, and not now: no law tells that.
+    @precondition(lambda self: self._begun < 12 and not self._stepped_back)
+    @rule(program=st.sampled_from(EDITS))
+    def edit(self, program: Any) -> None:
+        self._is_edited = True
+        WebHost(self.world, working_app(self._name(), _code, self.by_outbox)).begin(program)
+
+    @rule(picks=st.lists(st.integers(0, 20), min_size=1, max_size=30))
+    def go_on(self, picks: list[int]) -> None:
+        """Each number picks one of those who can go on."""
+        for pick in picks:
+            possible = [step for step in self.world.steps() if step[0] in ("go", "land", "late")]
+            if possible:
+                self.world.take(possible[pick % len(possible)])
+                self.world.laws.check()
+
+    @rule(pick=st.integers(0, 100))
+    def fail(self, pick: int) -> None:
+        possible = [step for step in self.world.steps() if step[0] in ("cut", "kill")]
+        if possible:
+            self.world.take(possible[pick % len(possible)])
+
+    @rule(seconds=st.sampled_from([0.5, 1, 1, 3, 3, 5, 10, 61]))
+    def pass_time(self, seconds: float) -> None:
+        self.world.pass_time(round(seconds * 1000))
+
+    @rule(seconds=st.sampled_from([1, 10]))
+    def step_clock(self, seconds: int) -> None:
+        self.world.step_clock(seconds * 1000)
+
+    @precondition(lambda self: not self._is_edited and not self._stepped_back)
+    @rule(seconds=st.sampled_from([1, 10]))
+    def step_clock_back(self, seconds: int) -> None:
+        self._stepped_back = True
+        self.world.step_clock(-seconds * 1000)
+
+    @precondition(lambda self: self.by_outbox)
+    @rule()
+    def deliver_twice(self) -> None:
+        self.world.post.copy_of(QUEUE)
+
+    @invariant()
+    def no_law_is_broken(self) -> None:
+        self.world.laws.check()
+
+    def teardown(self) -> None:
+        try:
+            BeatHost(self.world, working_app("fresh", _code, self.by_outbox)).begin()
+            worker = WorkerHost(self.world, working_app("z", _code, self.by_outbox))
+            worker.begin(delaying=True, telling=self.by_outbox)
+            bring_to_an_end(self.world)
+        finally:
+            self.world.close()
+
+
+class RandomByOutbox(Random):
+    by_outbox = True
+
+
+class RandomLeaseOnly(Random):
+    store = LeaseOnly
+
+
+class RandomTicketForAll(RandomByOutbox):
+    store = TicketForAll
+
+
+def _run(machine: type[Random]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=RUNS,
+            stateful_step_count=STEPS,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_no_law_is_broken_in_long_runs_at_random() -> None:
+    _run(Random)
+
+
+def test_no_law_is_broken_in_long_runs_at_random_on_a_broker_that_delivers_twice() -> None:
+    _run(RandomByOutbox)
+
+
+@pytest.mark.parametrize("machine", [RandomLeaseOnly, RandomTicketForAll])
+def test_a_planted_bug_is_found_at_random_as_well(machine: type[Random]) -> None:
+    with pytest.raises(Broken):
+        _run(machine)
