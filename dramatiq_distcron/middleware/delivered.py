@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dramatiq.middleware import SkipMessage
+
 from ..durations import utc
 from ..errors import SettlePostponed
 from ..tick import Tick
@@ -13,7 +15,25 @@ if TYPE_CHECKING:
 
     from ..store.base import Started
 
-__all__ = ["postponed", "text_of", "tick_of"]
+__all__ = [
+    "DEAD",
+    "DROPPED",
+    "NOT_RECORDED",
+    "RETRYING",
+    "SUCCEEDED",
+    "Skipped",
+    "postponed",
+    "text_of",
+    "tick_of",
+]
+
+SUCCEEDED, RETRYING, DEAD, DROPPED = "succeeded", "retrying", "dead", "dropped"
+#: The reason of a message that died because its retry could not even be written down.
+NOT_RECORDED = "retry_not_recorded"
+
+
+class Skipped(SkipMessage):
+    """A delivery that is not to run: too late, or a copy."""
 
 
 def postponed(message: MessageProxy, why: object) -> SettlePostponed:

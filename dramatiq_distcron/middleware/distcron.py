@@ -25,7 +25,7 @@ from .dead_letters import DeadLetters
 from .keeping import ack_what_is_kept
 from .presence import Presence
 from .retries import BackoffRetries, refuse_two, replace_retries
-from .settle import Settle, keep_last
+from .settle import Settle
 
 if TYPE_CHECKING:
     from dramatiq import Actor, Broker, Worker
@@ -88,7 +88,8 @@ class DistCron(Middleware, ScheduleHost):
             self.presence.holder = self.settle.worker_id = uuid.uuid4().hex
         if self.presence not in broker.middleware:
             broker.add_middleware(self.presence)
-        keep_last(broker, self.settle)
+        # At the end of a new list: somebody may be walking through the old one.
+        broker.middleware = [*(one for one in broker.middleware if one is not self.settle), self.settle]
         if self.open_backend().by_outbox:
             ack_what_is_kept(broker)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dramatiq.errors import QueueNotFound
-from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage
+from dramatiq.middleware import Middleware, MiddlewareError
 
 from ..errors import BrokerConnectionError, DistCronError, SettlePostponed, StoreRefused, StoreUnavailable
 from ..logs import get_logger
@@ -23,7 +23,7 @@ from ..store.base import Ending, Refused, Started, Waiting
 from ..store.redis import is_passing, mapped_errors
 from ..tick import set_current_tick
 from .dead_letters import DeadLetters
-from .delivered import postponed, text_of, tick_of
+from .delivered import DEAD, DROPPED, NOT_RECORDED, RETRYING, SUCCEEDED, Skipped, postponed, text_of, tick_of
 from .marks import Planned, attempt_of, marks_of
 
 if TYPE_CHECKING:
@@ -36,20 +36,12 @@ if TYPE_CHECKING:
     from ..moving import Mover
     from ..publishing import Captured
 
-__all__ = ["Settle", "keep_last"]
-
-SUCCEEDED, RETRYING, DEAD, DROPPED = "succeeded", "retrying", "dead", "dropped"
-#: The reason of a message that died because its retry could not even be written down.
-NOT_RECORDED = "retry_not_recorded"
+__all__ = ["Settle"]
 
 #: When a delivery that found another worker at its run is tried again, in ms.
 _ASK_AGAIN_MS = 5000
 #: So many of the first and of the last tickets that were asked for without an answer are remembered.
 _DOUBTS = 50
-
-
-class _Skipped(SkipMessage):
-    """A delivery that is not to run: too late, or a copy."""
 
 
 class Settle(Middleware):
@@ -89,7 +81,7 @@ class Settle(Middleware):
         late = started.now - started.enqueued_at - expires
         if late > 0:
             marks_of(message).end = (DROPPED, f"expired {late / 1000:g} s before a worker took it up")
-            raise _Skipped(f"The tick expired {late / 1000:g} s ago.")
+            raise Skipped(f"The tick expired {late / 1000:g} s ago.")
 
     def _start(self, message: MessageProxy) -> Started | None:
         try:
@@ -112,9 +104,9 @@ class Settle(Middleware):
         if claimed.holder:
             # It may be a redelivery while the first worker is cut off from the broker and still at it: ask later.
             marks_of(message).put_off = True
-            raise _Skipped(f"Put off: {claimed.holder} is at it.")
+            raise Skipped(f"Put off: {claimed.holder} is at it.")
         marks_of(message).not_ours = True
-        raise _Skipped("A copy of a message whose run is over or goes on elsewhere.")
+        raise Skipped("A copy of a message whose run is over or goes on elsewhere.")
 
     def _ask(self, message: MessageProxy) -> Started | Refused:
         """Asks for the ticket. If no answer comes it may be ours: that is noted, and goes with the message."""
@@ -403,10 +395,3 @@ class Settle(Middleware):
             backend = self._backend()
             self._places = Places(backend.store, backend.publisher)
         return self._places.of(queue).messages
-
-
-def keep_last(broker: Broker, settle: Settle) -> None:
-    """Puts ``settle`` at the end of the broker's middlewares."""
-    others = [middleware for middleware in broker.middleware if middleware is not settle]
-    # A new list: somebody may be walking through the old one.
-    broker.middleware = [*others, settle]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from heapq import heappush
 from typing import Any
 
 from ...retry_budget import Bucket
@@ -118,6 +119,10 @@ class Verbs:
         if self._dispatch is None:
             raise RuntimeError("there is no broker to dispatch to")
         self._dispatch([data if argument is DATA else argument for argument in call])
+
+    def _wait_until(self, due: int, key: str, waiting: Waiting) -> None:
+        self._state.retries[key] = (due, waiting)
+        heappush(self._state.dues, (due, key))
 
     def _wake(self) -> None:
         self._wakes += 1

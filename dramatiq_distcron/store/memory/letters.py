@@ -91,7 +91,7 @@ class LetterVerbs(Verbs):
         if one.run:
             self._state.runs[one.waiting.key] = json.loads(one.run)
         if not one.waiting.calls:
-            self._state.retries[one.waiting.key] = (self._now(), one.waiting)
+            self._wait_until(self._now(), one.waiting.key, one.waiting)
         return "ok"
 
     def _keep_letter(self, letter: Letter) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heappop
 from typing import TYPE_CHECKING
 
 from ...retry_budget import Bucket
@@ -39,10 +39,6 @@ class RetryVerbs(Verbs):
                     why = self._move(key, waiting)
                     moved, failed = moved + (not why), why or failed
             return Moved(now, moved, put_off, failed, self._next_due(), taken)
-
-    def _wait_until(self, due: int, key: str, waiting: Waiting) -> None:
-        self._state.retries[key] = (due, waiting)
-        heappush(self._state.dues, (due, key))
 
     def _due(self, now: int, limit: int) -> list[tuple[str, int, Waiting]]:
         """Those that are due, oldest first. Each must be taken out or be given another time."""
