@@ -11,7 +11,7 @@ from dramatiq import Message
 
 from dramatiq_distcron.errors import ScheduleError
 from dramatiq_distcron.specs import Spec, parse_spec
-from dramatiq_distcron.store.base import NEVER, Edit
+from dramatiq_distcron.store.base import NEVER, REMEMBERED, Edit
 from dramatiq_distcron.ticks import ENQUEUED
 
 from .post import decoded
@@ -46,6 +46,7 @@ class Laws:
         #: The commits that came in, as (schedule, message id, message): ever, and since they were looked at.
         self.committed: list[Message[Any]] = []
         self._retried: list[tuple[str, int]] = []
+        self._silent: set[str] = set()
         self._new = 0
         self._broken: str = ""
         self._changed = False
@@ -109,7 +110,10 @@ class Laws:
     def run_begins(self, run: tuple[str, int, int, str]) -> None:
         """An actor begins with an attempt at a tick. A worker that was killed in it does not count."""
         self._begun[run] += 1
-        living = [host for host in self.world.hosts.values() if not host.dead]
+        now, instances = self.world.store.now(), self.world.store._state.instances
+        # Who told nothing of itself for a minute is taken for dead, and runs beside the next: that is told of.
+        self._silent |= {holder for holder, (seen, _) in instances.items() if now - seen > REMEMBERED}
+        living = [host for host in self.world.hosts.values() if not host.dead and host.name not in self._silent]
         if self.world.rules.once and sum(self._begun[(*run[:3], host.name)] for host in living) > 1:
             self._broken = f"attempt {run[2]} at {run[0]} of {run[1]} was run twice"
 
@@ -117,6 +121,7 @@ class Laws:
         return (
             [message.message_id for message in self.committed],
             self._retried,
+            sorted(self._silent),
             self._broken,
             sorted(self._begun.items()),
             [[(epoch.since, epoch.until) for epoch in epochs] for _, epochs in sorted(self.epochs.items())],
