@@ -391,7 +391,5 @@ class Settle(Middleware):
         return [call for one in captured for call in one.calls]
 
     def _place(self, queue: str) -> str:
-        if self._places is None:
-            backend = self._backend()
-            self._places = Places(backend.store, backend.publisher)
+        self._places = self._places or Places(self._backend().store, self._backend().publisher)
         return self._places.of(queue).messages

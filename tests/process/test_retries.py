@@ -8,6 +8,7 @@ from typing import Any
 from dramatiq import Message
 from dramatiq.brokers.redis import RedisBroker
 
+from dramatiq_distcron import install
 from dramatiq_distcron.demo.processes import Child
 from dramatiq_distcron.server import Server
 from tests.retry_soak.run import Plan, run
@@ -51,7 +52,7 @@ def test_a_message_that_kills_its_worker_each_time_ends_as_poison(
         killed += 1
     assert killed == 3
     assert int(client.get(f"{namespace}:runs")) == 3
-    (dead,) = client.hvals(f"{namespace}:default.XQ.msgs")
-    assert Message.decode(dead).actor_name == "kills"
+    (letter,) = install(redis_broker).dead_letters.list()
+    assert (letter.actor, letter.reason) == ("kills", "poison")
     # Nothing is remembered of those that ended.
     assert list(client.scan_iter(f"{namespace}:distcron:default:deliveries:*")) == []
