@@ -28,7 +28,8 @@ def is_killed(env: dict[str, str], client: Any, namespace: str) -> bool:
     worker = Child("worker", [sys.executable, "-m", "tests.process.killing_worker"], env)
 
     def at_rest() -> bool:
-        return bool(client.zcard(f"{namespace}:default.XQ")) and not client.keys(f"{namespace}:distcron:*:deliveries:*")
+        dead = client.zcard(f"{namespace}:distcron:default:dead")
+        return bool(dead) and not client.keys(f"{namespace}:distcron:*:deliveries:*")
 
     try:
         wait_until(lambda: not worker.alive or at_rest(), "a kill, or the end")
