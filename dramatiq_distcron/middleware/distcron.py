@@ -78,7 +78,6 @@ class DistCron(Middleware, ScheduleHost):
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
         """Middlewares may have been added since: the one that ends deliveries must be the last."""
         self._broker = broker
-        refuse_two(broker)
         for middleware in broker.middleware:
             if isinstance(middleware, BackoffRetries):
                 middleware.attach(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -235,6 +236,10 @@ def test_a_trigger_goes_to_the_queue_its_actor_has_now(
     assert message.queue_name == "new"
     assert [one.message_id for one in queued(moved.broker, "new")] == [message.message_id]
     assert list(queued(moved.broker, "old")) == []
+    # Where it is looked for, too: else the run would seem to be gone, and free the schedule.
+    store: Any = moved.open_backend().store
+    (run,) = store._client.hvals(store.keys.runs)
+    assert json.loads(run)["place"] == f"{namespace}:new.msgs"
     trigger.close()
 
 

@@ -325,6 +325,16 @@ def test_before_enqueue_runs_at_the_capture_and_after_enqueue_when_it_is_announc
     assert recorder.hooks == ["before", "after"]
 
 
+def test_a_middleware_that_was_added_after_the_publisher_was_made_has_its_say(broker: Any) -> None:
+    """``DistCron`` itself puts some at their place when a worker boots."""
+    publisher = publisher_of(broker)
+    recorder = Recorder()
+    # As keep_last() does: a new list.
+    broker.middleware = [*broker.middleware, recorder]
+    publisher.capture(message())
+    assert recorder.hooks == ["before"]
+
+
 def test_after_enqueue_is_given_the_broker_of_the_app(broker: Any) -> None:
     recorder = Recorder()
     publisher = with_middleware(broker, recorder)
