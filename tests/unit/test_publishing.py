@@ -331,6 +331,7 @@ def test_a_middleware_that_was_added_after_the_publisher_was_made_has_its_say(br
     recorder = Recorder()
     # As keep_last() does: a new list.
     broker.middleware = [*broker.middleware, recorder]
+    publisher.begin()
     publisher.capture(message())
     assert recorder.hooks == ["before"]
 
