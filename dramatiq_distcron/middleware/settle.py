@@ -12,16 +12,16 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from dramatiq.errors import QueueNotFound
-from dramatiq.middleware import Middleware, MiddlewareError, SkipMessage
+from dramatiq.middleware import Middleware, MiddlewareError
 
-from ..durations import utc
 from ..errors import BrokerConnectionError, DistCronError, SettlePostponed, StoreRefused, StoreUnavailable
 from ..logs import get_logger
 from ..places import Places
 from ..publishing import waiting_form
 from ..store.base import Ending, Refused, Started, Waiting
 from ..store.redis import is_passing, mapped_errors
-from ..tick import Tick, set_current_tick
+from ..tick import set_current_tick
+from .delivered import DEAD, DROPPED, NOT_RECORDED, RETRYING, SUCCEEDED, Skipped, postponed, text_of, tick_of
 from .marks import Planned, attempt_of, marks_of
 
 if TYPE_CHECKING:
@@ -36,18 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Settle", "keep_last"]
 
-SUCCEEDED, RETRYING, DEAD, DROPPED = "succeeded", "retrying", "dead", "dropped"
-#: The reason of a message that died because its retry could not even be written down.
-NOT_RECORDED = "retry_not_recorded"
-
 #: When a delivery that found another worker at its run is tried again, in ms.
 _ASK_AGAIN_MS = 5000
 #: So many of the first and of the last tickets that were asked for without an answer are remembered.
 _DOUBTS = 50
-
-
-class _Skipped(SkipMessage):
-    """A delivery that is not to run: too late, or a copy."""
 
 
 class Settle(Middleware):
@@ -80,14 +72,14 @@ class Settle(Middleware):
         self._enqueued.message = None
         marks_of(message).attempt = attempt_of(message)
         started = self._claim(message) if self._backend().by_outbox else self._start(message)
-        set_current_tick(_tick(tick, message, started))
+        set_current_tick(tick_of(message, started))
         expires = message.options.get("expires")
         if expires is None or started is None or started.before != "queued":
             return
         late = started.now - started.enqueued_at - expires
         if late > 0:
             marks_of(message).end = (DROPPED, f"expired {late / 1000:g} s before a worker took it up")
-            raise _Skipped(f"The tick expired {late / 1000:g} s ago.")
+            raise Skipped(f"The tick expired {late / 1000:g} s ago.")
 
     def _start(self, message: MessageProxy) -> Started | None:
         try:
@@ -110,9 +102,9 @@ class Settle(Middleware):
         if claimed.holder:
             # It may be a redelivery while the first worker is cut off from the broker and still at it: ask later.
             marks_of(message).put_off = True
-            raise _Skipped(f"Put off: {claimed.holder} is at it.")
+            raise Skipped(f"Put off: {claimed.holder} is at it.")
         marks_of(message).not_ours = True
-        raise _Skipped("A copy of a message whose run is over or goes on elsewhere.")
+        raise Skipped("A copy of a message whose run is over or goes on elsewhere.")
 
     def _ask(self, message: MessageProxy) -> Started | Refused:
         """Asks for the ticket. If no answer comes it may be ours: that is noted, and goes with the message."""
@@ -135,12 +127,12 @@ class Settle(Middleware):
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         set_current_tick(None)
-        marks_of(message).end = (SUCCEEDED, "") if exception is None else (DEAD, _text(exception))
+        marks_of(message).end = (SUCCEEDED, "") if exception is None else (DEAD, text_of(exception))
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         set_current_tick(None)
         if marks_of(message).end is None:
-            why = _text(message._exception) if message.failed else "skipped by a middleware"
+            why = text_of(message._exception) if message.failed else "skipped by a middleware"
             marks_of(message).end = (DROPPED, why)
 
     def after_enqueue(self, broker: Broker, message: Message[Any], delay: int | None) -> None:
@@ -191,11 +183,11 @@ class Settle(Middleware):
         try:
             answer = self._backend().store.settle(ending)
         except StoreUnavailable as error:
-            raise _postponed(message, error) from error
+            raise postponed(message, error) from error
         except DistCronError as error:
             answer = f"failed {error}"
         if answer.startswith("failed") and is_passing(answer):
-            raise _postponed(message, answer)
+            raise postponed(message, answer)
         if answer.startswith("failed"):
             # The record is not worth the message: the plain ack goes on, and the run is swept later.
             self.logger.error("How message %s ended could not be recorded: %s", message.message_id, answer)
@@ -217,7 +209,7 @@ class Settle(Middleware):
             try:
                 broker.enqueue(message.copy(), delay=marks.planned.delay)
             except Exception as error:
-                raise _postponed(message, error) from error
+                raise postponed(message, error) from error
         if marks.announce is not None:
             self._tell_actor(broker, message, marks.announce)
 
@@ -227,11 +219,11 @@ class Settle(Middleware):
             with mapped_errors("the broker"):
                 broker.enqueue(announce)
         except BrokerConnectionError as error:
-            raise _postponed(message, error) from error
+            raise postponed(message, error) from error
         except (MiddlewareError, StoreRefused, QueueNotFound) as error:
             self.logger.error("Nobody can be told that message %s ended: %s", message.message_id, error)
         except Exception as error:
-            raise _postponed(message, error) from error
+            raise postponed(message, error) from error
 
     def _decides(self, broker: Broker, message: MessageProxy) -> bool:
         """Whether this delivery decides over the run: a copy does not, nor one on its way out of the delay queue."""
@@ -246,7 +238,7 @@ class Settle(Middleware):
         try:
             return isinstance(self._ask(message), Started)
         except StoreUnavailable as error:
-            raise _postponed(message, error) from error
+            raise postponed(message, error) from error
         except DistCronError as error:
             self.logger.error("How message %s ended could not be recorded: %s", message.message_id, error)
             return False
@@ -281,7 +273,7 @@ class Settle(Middleware):
             return Ending(message.message_id, state, "", True, place, redis_id, attempt, call, marks.claim)
         state, error = marks.end or (SUCCEEDED, "")
         if verb == "nack":
-            state, error = DEAD, error or _text(message._exception)
+            state, error = DEAD, error or text_of(message._exception)
         calls = self._announcing(broker, message)
         return Ending(message.message_id, state, error, call=call, claim=marks.claim, calls=calls)
 
@@ -363,23 +355,3 @@ def keep_last(broker: Broker, settle: Settle) -> None:
     others = [middleware for middleware in broker.middleware if middleware is not settle]
     # A new list: somebody may be walking through the old one.
     broker.middleware = [*others, settle]
-
-
-def _postponed(message: MessageProxy, why: object) -> SettlePostponed:
-    return SettlePostponed(f"The end of message {message.message_id} could not be recorded: {why}")
-
-
-def _text(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    return f"{type(error).__name__}: {error}"[:500].encode("utf-8", "replace").decode()
-
-
-def _tick(tick: dict[str, Any], message: MessageProxy, started: Started | None) -> Tick:
-    previous = started.previous if started else None
-    return Tick(
-        schedule=tick["schedule"],
-        fire_time=utc(tick["fire_time"]),
-        previous=None if previous is None else utc(previous),
-        attempt=message.options.get("retries", 0),
-    )

@@ -29,14 +29,13 @@ from redis.retry import Retry
 from dramatiq_distcron import every
 from dramatiq_distcron.arguments import encode_payload
 from dramatiq_distcron.errors import ConflictError, ScheduleError
+from dramatiq_distcron.messages import schedule_message, tick_id
 from dramatiq_distcron.policies import Policy
 from dramatiq_distcron.publishing import (
     Publisher,
     RedisPublisher,
     StubPublisher,
     Vetoed,
-    schedule_message,
-    tick_id,
 )
 from dramatiq_distcron.schedules import EveryTiming
 from dramatiq_distcron.specs import Spec, resolve

@@ -1,0 +1,60 @@
+"""What is read off a delivered message and its error, as it is recorded or given to the actor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dramatiq.middleware import SkipMessage
+
+from ..durations import utc
+from ..errors import SettlePostponed
+from ..tick import Tick
+
+if TYPE_CHECKING:
+    from dramatiq.broker import MessageProxy
+
+    from ..store.base import Started
+
+__all__ = [
+    "DEAD",
+    "DROPPED",
+    "NOT_RECORDED",
+    "RETRYING",
+    "SUCCEEDED",
+    "Skipped",
+    "postponed",
+    "text_of",
+    "tick_of",
+]
+
+SUCCEEDED, RETRYING, DEAD, DROPPED = "succeeded", "retrying", "dead", "dropped"
+#: The reason of a message that died because its retry could not even be written down.
+NOT_RECORDED = "retry_not_recorded"
+
+
+class Skipped(SkipMessage):
+    """A delivery that is not to run: too late, or a copy."""
+
+
+def postponed(message: MessageProxy, why: object) -> SettlePostponed:
+    """What makes the worker ask again."""
+    return SettlePostponed(f"The end of message {message.message_id} could not be recorded: {why}")
+
+
+def text_of(error: BaseException | None) -> str:
+    """Its class and its words, cut to a size that a record can have."""
+    if error is None:
+        return ""
+    return f"{type(error).__name__}: {error}"[:500].encode("utf-8", "replace").decode()
+
+
+def tick_of(message: MessageProxy, started: Started | None) -> Tick:
+    """The tick whose message it is."""
+    tick = message.options["distcron"]
+    previous = started.previous if started else None
+    return Tick(
+        schedule=tick["schedule"],
+        fire_time=utc(tick["fire_time"]),
+        previous=None if previous is None else utc(previous),
+        attempt=message.options.get("retries", 0),
+    )
