@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -37,7 +39,9 @@ __all__ = ["Schedules"]
 #: How many edits are sent at once.
 _BATCH = 100
 #: How often an edit is tried anew because somebody else's came in between.
-_ATTEMPTS = 10
+_ATTEMPTS = 40
+#: The longest pause between two attempts, in seconds: at first for each attempt before, and at last.
+_PAUSE, _LONGEST_PAUSE = 0.005, 0.05
 
 
 class Schedules:
@@ -196,10 +200,12 @@ class Schedules:
     def _edit(self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]) -> None:
         """Reads the schedules, makes the edits, and does so again for those that changed in between."""
         left = list(names)
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             left = self._try_edit(left, make)
             if not left:
                 return
+            # Whoever else edits it is to get through before we try again.
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * attempt)))
         raise StoreUnavailable(
             f"Schedule {left[0]!r} could not be edited: it changed each time between reading and writing. Try again. "
             "If its cursor in Redis was set by hand, it must be a whole number."
