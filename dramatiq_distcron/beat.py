@@ -250,15 +250,16 @@ class Beat:
         return max(0.001, min(reply.expires_in / 1000 + 0.001, _LONGEST_WAIT))
 
     def _lead(self) -> PassReport:
-        if not self._in_office or self.lease.steps != self._steps_seen:
+        if not self._in_office or self.office.damaged or self.lease.steps != self._steps_seen:
             self._steps_seen = self.lease.steps
             if self.office.take() is None:
                 return PassReport(lost=True)
             self._in_office = True
             self._next_heartbeat = 0
         report = self.scheduler.pass_once()
-        self._in_office = not report.damaged
-        self.office.damaged |= report.damaged
+        # Only ever set here: the keeper's thread may have set it in mid-pass.
+        if report.damaged:
+            self.office.damaged = True
         if self._outbox is not None:
             # Also what the leader before left, who died between a commit and its publishing.
             self._outbox.look()
@@ -286,7 +287,7 @@ class Beat:
             self.scheduler.sweep()
 
     def _until_next(self, report: PassReport) -> float:
-        if report.more or report.damaged:
+        if report.more or self.office.damaged:
             return 0
         waits = [_LONGEST_WAIT]
         if report.next_score is not None:
@@ -323,10 +324,7 @@ class Beat:
 
     def _renewed(self, renewed: Renewed | None) -> None:
         """Called by the keeper's thread."""
-        if renewed is None:
-            self._wake.set()
-        elif self._in_office and self.office.counted(renewed):
-            self._in_office = False
+        if renewed is None or (self._in_office and self.office.counted(renewed)):
             self._wake.set()
 
     def _watch(self) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from .cron_time import LONGEST_CHANGE, WallTimes
+from .durations import FIRST_INSTANT, LAST_INSTANT
 from .zones import OffsetSpan, offset_changes, span_at
 
 __all__ = ["clock_change_warnings", "year_around"]
@@ -13,6 +14,8 @@ __all__ = ["clock_change_warnings", "year_around"]
 _EPOCH = datetime(1970, 1, 1)
 _DAY = 86_400
 _YEAR = 366 * _DAY
+#: A day inside the years 1 to 9999, so that every wall clock has a date there; UTC seconds.
+_FIRST, _LAST = FIRST_INSTANT // 1000 + _DAY, LAST_INSTANT // 1000 - _DAY
 
 
 def clock_change_warnings(expression: WallTimes, zone: ZoneInfo, start: int, end: int) -> list[str]:
@@ -29,9 +32,10 @@ def clock_change_warnings(expression: WallTimes, zone: ZoneInfo, start: int, end
 
 def year_around(zone: ZoneInfo, instant: int) -> tuple[int, int]:
     """From the start of the year on the wall clock to a year after ``instant``; all UTC seconds."""
-    year = (_EPOCH + timedelta(seconds=instant + span_at(zone, instant).offset)).year
+    wall = min(max(instant + span_at(zone, instant).offset, _FIRST), _LAST)
+    year = (_EPOCH + timedelta(seconds=wall)).year
     start = (datetime(year, 1, 1) - _EPOCH) // timedelta(seconds=1)
-    return start - span_at(zone, start).offset, instant + _YEAR
+    return max(start - span_at(zone, start).offset, _FIRST), min(instant + _YEAR, _LAST)
 
 
 def _hours(span: OffsetSpan, low: int, high: int) -> str:

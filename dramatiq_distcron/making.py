@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .errors import ScheduleError
-from .publishing import Captured, Publisher, Vetoed, schedule_message, tick_id
+from .messages import schedule_message, tick_id
+from .publishing import Captured, Publisher, Vetoed
 from .store.base import ANY_RUN, NEVER, DueRow, Fire, Record
 from .ticks import DISABLED, ENQUEUED, ERROR, Move
 

@@ -34,6 +34,8 @@ _CHORES = 60.0
 _BATCH = 100
 #: After how long a message that was taken to be published and was not is due again, in ms.
 _HOLD = 30_000
+#: How long a process that leaves waits for the step the thread is at, in seconds.
+_PATIENCE = 1.0
 #: The rest after an error, in seconds.
 _REST = 1.0
 
@@ -100,7 +102,7 @@ class Mover:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread after the step it is at."""
+        """Ends the thread after the step it is at, and does not wait long for one that gets no answer."""
         self._users -= 1
         if self._users > 0:
             return
@@ -108,11 +110,17 @@ class Mover:
             self._stopping = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
+            # A broker may never answer. What it was to publish is due again after a while, for another process.
+            self._thread.join(_PATIENCE)
             self._thread = None
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether the thread we are in is to end: told to, or another one was started since."""
+        return self._stopping or threading.current_thread() is not self._thread
+
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._is_over:
             try:
                 if self._on_duty():
                     self.move_due()
@@ -153,7 +161,7 @@ class Mover:
         with self._changed:
             # Not all processes at the same time.
             look = self._clock.monotonic() + _LOOK * random.uniform(0.8, 1.0)
-            while not self._stopping:
+            while not self._is_over:
                 until = look if self._next is None else min(look, self._next)
                 left = until - self._clock.monotonic()
                 if left <= 0:

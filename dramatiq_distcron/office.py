@@ -42,7 +42,7 @@ class Office:
         self._progress = progress
         #: How many schedules there were when that was looked at last.
         self.seen = 0
-        #: Whether the number of schedules and of cursors differed since.
+        #: Whether something was found to be missing since. Set by the keeper's thread too.
         self.damaged = False
         self._told: Renewed | None = None
         self._term: int | None = None
@@ -88,6 +88,19 @@ class Office:
         Raises:
           StoreUnavailable, StoreRefused: it must be done again before a pass.
         """
+        # Before we look: what the keeper's thread finds from now on is looked for again.
+        damaged = self.damaged
+        if damaged:
+            self.damaged = False
+        made = None
+        try:
+            made = self._take(damaged)
+        finally:
+            if damaged and made is None:
+                self.damaged = True
+        return made
+
+    def _take(self, damaged: bool) -> Plan | None:
         made, answers = self._reconcile()
         for _ in range(_ATTEMPTS):
             if answers is None or "stale" not in answers:
@@ -98,11 +111,10 @@ class Office:
             self._lease.lost()
             return None
         self._tell(made, answers)
-        if made.stored == 0 and self.seen > 0 and (self.damaged or self._is_new):
+        if made.stored == 0 and self.seen > 0 and (damaged or self._is_new):
             self._tell_emptied(max(0, self.seen - len(self._code)))
-        if self.damaged and not self._clear_away():
+        if damaged and not self._clear_away():
             return None
-        self.damaged = False
         self._term = self._lease.term
         self.seen = max(made.stored, len(self._code))
         return made

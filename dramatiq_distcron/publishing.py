@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import hashlib
 import json
 import os
 import threading
@@ -16,15 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from dramatiq import Actor, Broker, Message, get_encoder
+from dramatiq import Broker, Message, get_encoder
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.encoder import JSONEncoder
 from dramatiq.middleware import Middleware, MiddlewareError
 
-from .arguments import decode_payload
 from .errors import ConflictError, DistCronError
-from .specs import Spec
 from .store.base import DATA, Waiting
 
 __all__ = [
@@ -34,13 +31,8 @@ __all__ = [
     "StubPublisher",
     "Vetoed",
     "at_once",
-    "schedule_message",
-    "tick_id",
     "waiting_form",
 ]
-
-#: The namespace of our message ids (RFC 4122, version 5).
-_IDS = bytes.fromhex("6f2a4c0e4a3b5d0c9a571f3f0f2b7d11")
 
 
 class Vetoed(DistCronError):
@@ -378,40 +370,3 @@ def waiting_form(captured: Captured) -> tuple[bytes, list[Sequence[Any]]]:
         return captured.outbox, []
     (data,) = {argument for call in captured.calls for argument in call if isinstance(argument, bytes)}
     return data, [[DATA if argument is data else str(argument) for argument in call] for call in captured.calls]
-
-
-def _own(value: Any) -> Any:
-    return copy.deepcopy(value) if value else type(value)()
-
-
-def tick_id(namespace: str, app: str, schedule: str, fire_time: int) -> str:
-    """The message id of a tick: the same whoever computes it. A UUID of version 5 (RFC 4122)."""
-    digest = hashlib.sha1(_IDS + f"{namespace}\n{app}\n{schedule}\n{fire_time}".encode(), usedforsecurity=False)
-    h = digest.hexdigest()
-    variant = "89ab"[int(h[16], 16) & 3]
-    return f"{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}"
-
-
-def schedule_message(
-    spec: Spec, actor: Actor[Any, Any] | None, *, message_id: str, fire_time: int, term: int, now: int
-) -> Message[Any]:
-    """The message of a tick or of a manual trigger, stamped with the store's time.
-
-    Parameters:
-      actor: builds the message if its code is loaded; without, it is built from what is stored.
-      fire_time, now: UTC ms.
-
-    Raises:
-      ScheduleError: the stored arguments cannot be decoded here.
-    """
-    payload = decode_payload(spec.payload)
-    # Of its own: a hook may change what it is given, and the spec serves every later tick.
-    args, kwargs = tuple(_own(payload["args"])), _own(payload["kwargs"])
-    options = {**_own(payload["options"]), "distcron": {"schedule": spec.name, "fire_time": fire_time, "term": term}}
-    if spec.policy.expires is not None:
-        options["expires"] = spec.policy.expires
-    if actor is None or type(actor).message_with_options is Actor.message_with_options:
-        queue = spec.queue if actor is None else actor.queue_name
-        return Message(queue, spec.actor, args, kwargs, options, message_id, now)
-    message = actor.message_with_options(args=args, kwargs=kwargs, **options)
-    return message.copy(message_id=message_id, message_timestamp=now)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import builtins
-import json
-import uuid
+import random
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +16,15 @@ from ..errors import (
     ConfigurationError,
     ConflictError,
     NotFoundError,
-    RunOutstanding,
     ScheduleError,
     StoreRefused,
     StoreUnavailable,
 )
-from ..outbox import LeavingPublisher
-from ..places import Places
-from ..publishing import schedule_message
 from ..specs import NotForUs, Spec, parse_spec, resolve
-from ..store.base import ANY_RUN, NEVER, NO_RUN, REMEMBERED, Edit, Fire, Guard, Record, Stored
+from ..store.base import REMEMBERED, Edit, Guard, Stored
 from ..suggestions import did_you_mean
-from ..ticks import ENQUEUED
 from .infos import ScheduleInfo, TickInfo, schedule_info, tick_info
+from .triggering import try_trigger
 from .wanted import checked_pairs, refuse_nameless
 
 if TYPE_CHECKING:
@@ -37,7 +32,6 @@ if TYPE_CHECKING:
 
     from ..backends import Backend
     from ..config import Settings
-    from ..publishing import Publisher
     from ..schedules import Schedule
 
 __all__ = ["Schedules"]
@@ -45,7 +39,9 @@ __all__ = ["Schedules"]
 #: How many edits are sent at once.
 _BATCH = 100
 #: How often an edit is tried anew because somebody else's came in between.
-_ATTEMPTS = 10
+_ATTEMPTS = 40
+#: The longest pause between two attempts, in seconds: at first for each attempt before, and at last.
+_PAUSE, _LONGEST_PAUSE = 0.005, 0.05
 
 
 class Schedules:
@@ -204,10 +200,12 @@ class Schedules:
     def _edit(self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]) -> None:
         """Reads the schedules, makes the edits, and does so again for those that changed in between."""
         left = list(names)
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             left = self._try_edit(left, make)
             if not left:
                 return
+            # Whoever else edits it is to get through before we try again.
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * attempt)))
         raise StoreUnavailable(
             f"Schedule {left[0]!r} could not be edited: it changed each time between reading and writing. Try again. "
             "If its cursor in Redis was set by hand, it must be a whole number."
@@ -253,66 +251,13 @@ class Schedules:
           StoreUnavailable: whether it was sent is not known; look at the history.
         """
         for _ in range(_ATTEMPTS):
-            message = self._try_trigger(name)
+            stored = self._stored(name)
+            message = try_trigger(self._broker, self._backend(), stored, _usable(stored))
             if message is not None:
                 return message
         raise StoreUnavailable(
             f"Schedule {name!r} was not triggered: it changed each time between reading and writing. Try again."
         )
-
-    def _try_trigger(self, name: str) -> Message[Any] | None:
-        """``None``: the schedule changed meanwhile."""
-        backend = self._backend()
-        stored = self._stored(name)
-        spec = _usable(stored)
-        now = backend.store.now()
-        actor = self._broker.actors.get(spec.actor)
-        if actor is None:
-            spec = replace(spec, queue=self._told_queue(backend, spec))
-        message = schedule_message(spec, actor, message_id=str(uuid.uuid4()), fire_time=now, term=0, now=now)
-        # By the URL of the state alone, the app's broker is not known: its leader publishes.
-        leaves = spec.outbox and not backend.by_outbox
-        publisher: Publisher = LeavingPublisher(backend.store) if leaves else backend.publisher
-        captured = publisher.capture(message)
-        run = {
-            "schedule": name,
-            "queue": message.queue_name,
-            "place": Places(backend.store, publisher).of(message.queue_name).messages,
-            "fire_time": str(now),
-            "rid": captured.message.options.get("redis_message_id", ""),
-            "state": "queued",
-            "at": str(now),
-        }
-        record = Record(ENQUEUED, now, now, reason="triggered", message_id=message.message_id, lateness=0)
-        run_before = self._run_before(backend, spec)
-        fire = Fire(
-            name, stored.revision, None, NEVER, record, run_before, json.dumps(run), captured.outbox, captured.calls
-        )
-        (answer,) = backend.store.fire(Guard("", 0, now), [fire]) or ["stale"]
-        if answer == "ok":
-            publisher.announce(captured)
-            return captured.message
-        if answer != "stale":
-            raise StoreRefused(f"Schedule {name!r} was not triggered: {answer}")
-        return None
-
-    @staticmethod
-    def _told_queue(backend: Backend, spec: Spec) -> str:
-        """The queue the actor has now, as beats and workers tell; it may have moved since the schedule was stored."""
-        told = (one.data.get("actors", {}) for one in backend.store.instances(keep=REMEMBERED))
-        return next((str(actors[spec.actor]) for actors in told if spec.actor in actors), spec.queue)
-
-    @staticmethod
-    def _run_before(backend: Backend, spec: Spec) -> str:
-        if spec.policy.overlap == "allow":
-            return ANY_RUN
-        outstanding = backend.store.outstanding(spec.name)
-        if outstanding:
-            raise RunOutstanding(
-                f"Schedule {spec.name!r} was not triggered: with overlap={spec.policy.overlap!r} a run begins when the "
-                f"one before is over, and message {outstanding} is not. Wait for it, or look at it in the history."
-            )
-        return NO_RUN
 
     def _stored(self, name: str) -> Stored:
         found = self._backend().store.get([name]).get(name)

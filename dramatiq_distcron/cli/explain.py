@@ -35,13 +35,15 @@ __all__ = ["add_commands"]
 
 #: Whose times ``explain`` shows for an H, unless it is told a name.
 _SOMEBODY = "example"
+#: So many fire times are shown at most.
+_MOST = 10_000
 
 
 def add_commands(commands: Any) -> None:
     explain = commands.add_parser("explain", help="say what a cron expression means, and when it fires next")
     explain.add_argument("expression", metavar="EXPRESSION", help="the expression, in quotes")
     explain.add_argument("--tz", metavar="ZONE", default="UTC", help="the zone it is read in (default: UTC)")
-    explain.add_argument("-n", "--limit", type=count, default=5, help="how many fire times (default: 5)")
+    explain.add_argument("-n", "--limit", type=_some, default=5, help="how many fire times (default: 5)")
     explain.add_argument("--from", metavar="INSTANT", dest="start", help="after which instant (default: now)")
     explain.add_argument("--seconds", choices=["first", "last"], help="six fields, and where the seconds are")
     explain.add_argument("--name", metavar="NAME", help="the schedule's name, which H is derived from")
@@ -54,6 +56,14 @@ def add_commands(commands: Any) -> None:
     check.add_argument("--warnings-ok", action="store_true", help="what is valid but often not meant is no finding")
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(run=_check, parser=check)
+
+
+def _some(text: str) -> int:
+    """An argument type: as many as one can want to read, for each is computed."""
+    found = count(text)
+    if found > _MOST:
+        raise argparse.ArgumentTypeError(f"{text} fire times are too many; ask for at most {_MOST}")
+    return found
 
 
 # -- explain --------------------------------------------------------------------------------------------------

@@ -81,7 +81,6 @@ class DistCron(Middleware, ScheduleHost):
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
         """Middlewares may have been added since: the one that ends deliveries must be the last."""
         self._broker = broker
-        refuse_two(broker)
         self.attach(broker)
         if not self.presence.is_told:
             # Of this process, and not of the one it was forked from. Its other workers share it.

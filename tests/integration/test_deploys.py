@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import DistCron, every, install
+from dramatiq_distcron.backends import broker_at
 from dramatiq_distcron.server import Server
 from tests.integration.conftest import Running
 from tests.support import queued, wait_until
@@ -198,3 +200,48 @@ def test_a_beat_that_is_newer_than_the_workers_warns_of_the_actors_they_do_not_k
         worker.stop()
     warned = [record.message for record in caplog.records if "tells of itself" in record.message]
     assert [text.split()[1] for text in warned] == ["'new'"]
+
+
+@pytest.fixture
+def moved(server: Server, namespace: str) -> Iterator[DistCron]:
+    """A version whose actor is on another queue than when the schedule was put, by the API."""
+    before, after = (RedisBroker(url=server.url, namespace=namespace) for _ in range(2))
+    old, new = install(before), install(after)
+    for broker, queue in ((before, "old"), (after, "new")):
+        dramatiq.actor(lambda *args: None, broker=broker, actor_name="job", queue_name=queue)
+    old.schedules.put(every(1, name="tenant", overlap="skip", max_queue_length=5), "job")
+    yield new
+    for broker in (before, after):
+        broker.client.connection_pool.disconnect()
+
+
+def test_runs_of_an_actor_that_moved_to_another_queue_do_not_overlap(moved: DistCron, start_beat: Start) -> None:
+    """Its messages go to the new queue: looked for on the old one they would seem to be gone, and all would run."""
+    start_beat(moved)
+    wait_until(lambda: "skipped_overlap" in outcomes_of(moved, "tenant"), "a tick that is skipped")
+    assert outcomes_of(moved, "tenant") <= {"enqueued", "skipped_overlap"}
+    assert (len(list(queued(moved.broker, "new"))), list(queued(moved.broker, "old"))) == (1, [])
+    assert [tick.run.state for tick in moved.schedules.history("tenant") if tick.run] == ["queued"]
+
+
+@pytest.mark.parametrize("by", ["the code", "what a beat tells"])
+def test_a_trigger_goes_to_the_queue_its_actor_has_now(
+    moved: DistCron, start_beat: Start, server: Server, namespace: str, by: str
+) -> None:
+    moved.schedules.pause("tenant")
+    start_beat(moved)
+    wait_until(lambda: moved.status().instances, "the beat tells of itself")
+    trigger = moved if by == "the code" else install(broker_at(server.url, namespace))
+    message = trigger.schedules.trigger("tenant")
+    assert message.queue_name == "new"
+    assert [one.message_id for one in queued(moved.broker, "new")] == [message.message_id]
+    assert list(queued(moved.broker, "old")) == []
+    # Where it is looked for, too: else the run would seem to be gone, and free the schedule.
+    store: Any = moved.open_backend().store
+    (run,) = store._client.hvals(store.keys.runs)
+    assert json.loads(run)["place"] == f"{namespace}:new.msgs"
+    trigger.close()
+
+
+def outcomes_of(distcron: DistCron, name: str) -> set[str]:
+    return {tick.outcome for tick in distcron.schedules.history(name)}

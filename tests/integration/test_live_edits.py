@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.middleware import Middleware
 
-from dramatiq_distcron import DistCron, every, install
+from dramatiq_distcron import DistCron, every, get_distcron, install
 from dramatiq_distcron import beat as beat_module
 from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.backends import broker_at
@@ -206,3 +207,21 @@ def assert_each_has_one_outcome(schedules: Schedules) -> None:
         found.update(range(tick.fire_time, tick.fire_time_to + 1, 1000))
     assert set(found.values()) == {1}
     assert sorted(found) == list(range(min(found), max(found) + 1, 1000))
+
+
+def test_many_who_edit_one_schedule_at_once_all_get_through(server: Server, namespace: str) -> None:
+    """Each edit is made on what was read, so that most of them are made on what has changed already."""
+    brokers = [RedisBroker(url=server.url, namespace=namespace) for _ in range(12)]
+
+    def put(broker: RedisBroker) -> None:
+        for number in range(10):
+            get_distcron(broker).schedules.put(every(60 + number, name="one"), "job")
+
+    for broker in brokers:
+        install(broker)
+        dramatiq.actor(lambda: None, broker=broker, actor_name="job")
+    with ThreadPoolExecutor(len(brokers)) as pool:
+        list(pool.map(put, brokers))
+    for broker in brokers:
+        get_distcron(broker).close()
+        broker.client.connection_pool.disconnect()

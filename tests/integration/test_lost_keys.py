@@ -204,3 +204,28 @@ def test_a_key_that_becomes_something_else_doubles_nothing_and_when_it_is_gone_t
     assert set(stepped.sent().values()) == {1}
     assert stepped.sent_of("plain") == [0, 1, 2, 3]
     assert name == "schedules" or stepped.sent_of("tenant") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("while_in", ["a pass", "taking office"])
+def test_a_loss_that_is_found_while_the_leader_is_at_work_is_mended_all_the_same(
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch, while_in: str
+) -> None:
+    """The thread that keeps the lease counts the state at any moment, and tells of a loss only once."""
+    at_work: Any = stepped.beat.scheduler if while_in == "a pass" else stepped.beat.office
+    verb = "pass_once" if while_in == "a pass" else "_reconcile"
+    work = getattr(at_work, verb)
+
+    def at_work_meanwhile() -> Any:
+        monkeypatch.undo()
+        found = work()
+        stepped.client.zrem(stepped.store.keys.due, "plain")
+        stepped.renew()
+        return found
+
+    monkeypatch.setattr(at_work, verb, at_work_meanwhile)
+    if while_in == "taking office":
+        # Anew, because the store's clock stepped.
+        stepped.beat._steps_seen -= 1
+    for _ in range(2):
+        stepped.turn()
+    assert stepped.client.zscore(stepped.store.keys.due, "plain") is not None

@@ -69,7 +69,9 @@ _replaced = {
     "dramatiq.middleware.retries.compute_backoff": _backoff,
     "dramatiq.middleware.retries.traceback": SimpleNamespace(format_exc=lambda limit: ""),
     "dramatiq_distcron.publishing.os": SimpleNamespace(urandom=lambda size: SimpleNamespace(hex=_new_id)),
-    "dramatiq_distcron.api.schedules.uuid": _uuid,
+    "dramatiq_distcron.api.triggering.uuid": _uuid,
+    # Between two attempts anything may happen as it is.
+    "dramatiq_distcron.api.schedules.time": SimpleNamespace(sleep=lambda seconds: None),
     "dramatiq_distcron.middleware.settle.uuid": _claims,
     "dramatiq_distcron.specs.Spec.fingerprint": _Fingerprint(),
     "dramatiq_distcron.trouble.random": SimpleNamespace(uniform=lambda low, high: low),

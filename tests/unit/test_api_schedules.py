@@ -540,9 +540,14 @@ def test_an_edit_that_never_fits_ends_with_an_error(
     world: World, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cursor that was set by hand may not compare with what is read of it."""
+    pauses: list[float] = []
+    monkeypatch.setattr("dramatiq_distcron.api.schedules.time.sleep", pauses.append)
     monkeypatch.setattr(world.store, "edit", lambda guard, edits: ["stale" for _ in edits])
     with pytest.raises(StoreUnavailable, match=r"'report:7' .* changed each time"):
         schedules.put(every(10, name="report:7"), "job")
+    # Chance is in them, so that two who met do not meet again.
+    assert len(set(pauses)) > len(pauses) / 2
+    assert max(pauses) <= 0.05
 
 
 def test_what_the_store_refuses_is_told_with_the_schedule(

@@ -57,6 +57,27 @@ def test_explain_prints_a_sentence_the_next_times_and_what_to_note(capsys: Captu
     ]
 
 
+@pytest.mark.parametrize(
+    ("start", "zone", "times"),
+    [
+        ("9999-12-31T23:57:00Z", "Asia/Tokyo", 3),
+        ("9999-12-31T23:58:00Z", "UTC", 2),
+        ("0001-01-01T00:00:00Z", "America/New_York", 3),
+        ("0001-01-01T00:00:00Z", "Asia/Tokyo", 3),
+    ],
+)
+def test_explain_goes_to_both_ends_of_the_calendar(capsys: Capture, start: str, zone: str, times: int) -> None:
+    for form in ([], ["--json"]):
+        assert main(["explain", "* * * * *", "-n", "3", "--from", start, "--tz", zone, *form]) == Exit.OK
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["next"]) <= times
+
+
+def test_more_fire_times_than_anybody_reads_are_refused(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "* * * * *", "-n", "99999999999"])
+    assert "99999999999 fire times are too many; ask for at most 10000" in capsys.readouterr().err
+
+
 def test_explain_gives_one_json_object(explain: Callable[..., Any]) -> None:
     assert explain("0 0 13 * 5", "-n", "2") == {
         "expression": "0 0 13 * 5",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -486,3 +487,21 @@ def test_a_log_line_in_json_is_one_object_with_its_traceback() -> None:
     assert line["time"] == "2026-03-29T01:00:00.007+00:00"
     assert (line["level"], line["logger"], line["message"], line["pid"]) == ("ERROR", "a.b", "failed: ü", os.getpid())
     assert "ValueError: two\nlines" in line["exception"]
+
+
+# -- what is printed ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_what_a_terminal_cannot_show_is_written_in_escapes_and_json_stays_json(
+    monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """Names and reasons are the users', down to half characters from an argument that was no UTF-8."""
+    text = "día \udce9 日"
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+    assert main(["explain", "0 3 * * *"]) == 0
+    print_table([text], [[text]])
+    print_json({"reason": text})
+    sys.stdout.flush()
+    assert json.loads(raw.getvalue().decode(encoding).splitlines()[-1]) == {"reason": text}

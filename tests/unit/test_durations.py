@@ -78,6 +78,19 @@ def test_what_is_no_datetime_is_refused(value: Any) -> None:
         instant_ms(value, "anchor")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),
+    ],
+)
+def test_an_instant_that_utc_has_no_date_for_is_refused(value: datetime) -> None:
+    """It could be stored, and then nobody could list the schedules any more."""
+    with pytest.raises(ConfigurationError, match="until is outside the years 1 to 9999 in UTC"):
+        instant_ms(value, "until")
+
+
 def test_an_instant_is_the_same_in_every_zone() -> None:
     berlin = datetime(2026, 7, 1, 9, 0, tzinfo=ZoneInfo("Europe/Berlin"))
     assert instant_ms(berlin, "it") == instant_ms(datetime(2026, 7, 1, 7, 0, tzinfo=UTC), "it")

@@ -31,7 +31,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("store.base",),
     ("store.memory", "store.redis"),
     # Changes of schedules, pure; who is on duty, and how a message gets into the broker.
-    ("edits", "lease", "publishing"),
+    ("edits", "lease", "messages", "publishing"),
     ("reconcile", "proving", "outbox", "places"),
     ("backends", "known", "office", "moving"),
     # What users and faces call.

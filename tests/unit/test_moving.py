@@ -227,3 +227,35 @@ def test_a_stop_too_many_and_a_second_start_leave_one_thread(world: World) -> No
     assert count() == 1
     world.mover.stop()
     assert count() == 0
+
+
+def test_a_broker_that_does_not_answer_does_not_keep_a_process_from_leaving(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A beat would give its lease back only after it, and a worker would never end."""
+    monkeypatch.setattr("dramatiq_distcron.moving._PATIENCE", 0.001)
+    asked, answers = threading.Event(), threading.Event()
+
+    def publish(message: Message[Any]) -> None:
+        asked.set()
+        assert answers.wait(30)
+        world.published.append(message.message_id)
+
+    monkeypatch.setattr(world.backend.publisher, "publish", publish)
+    world.wait("a")
+    before = set(threading.enumerate())
+    world.mover.start()
+    assert asked.wait(20)
+    leaving = threading.Thread(target=world.mover.stop)
+    leaving.start()
+    leaving.join(10)
+    left = not leaving.is_alive()
+    # A second one in the same process is one of its own, and the first ends as soon as it can.
+    world.mover.start()
+    (late,) = [one for one in threading.enumerate() if one not in before | {world.mover._thread, leaving}]
+    answers.set()
+    late.join(20)
+    world.mover.stop()
+    assert left
+    assert not late.is_alive()
+    assert world.published == ["a"]

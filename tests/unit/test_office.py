@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from dramatiq_distcron.lease import Lease, Progress
 from dramatiq_distcron.office import Office
+from dramatiq_distcron.reconcile import Plan
 from dramatiq_distcron.schedules import EveryTiming
 from dramatiq_distcron.specs import FORMAT, Pause, Spec, parse_spec
 from dramatiq_distcron.store.base import NEVER, Edit, Guard, Record
@@ -264,3 +266,17 @@ def test_the_loss_is_told_once(town: Town, caplog: pytest.LogCaptureFixture) -> 
     office.take()
     office.take()
     assert len(errors(caplog)) == 1
+
+
+def test_a_loss_is_not_forgotten_if_it_could_not_be_mended(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    office = town.office(spec("a"))
+    office.damaged = True
+    for away in (lambda: 1 / 0, lambda: None):
+        monkeypatch.setattr(office, "_reconcile", lambda away=away: (Plan(), away()))
+        with suppress(ZeroDivisionError):
+            assert office.take() is None
+        assert office.damaged
+    monkeypatch.undo()
+    office._lease.acquire()
+    assert office.take() is not None
+    assert not office.damaged

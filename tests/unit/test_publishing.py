@@ -29,14 +29,13 @@ from redis.retry import Retry
 from dramatiq_distcron import every
 from dramatiq_distcron.arguments import encode_payload
 from dramatiq_distcron.errors import ConflictError, ScheduleError
+from dramatiq_distcron.messages import schedule_message, tick_id
 from dramatiq_distcron.policies import Policy
 from dramatiq_distcron.publishing import (
     Publisher,
     RedisPublisher,
     StubPublisher,
     Vetoed,
-    schedule_message,
-    tick_id,
 )
 from dramatiq_distcron.schedules import EveryTiming
 from dramatiq_distcron.specs import Spec, resolve
@@ -323,6 +322,17 @@ def test_before_enqueue_runs_at_the_capture_and_after_enqueue_when_it_is_announc
     assert recorder.hooks == ["before"]
     publisher.announce(captured)
     assert recorder.hooks == ["before", "after"]
+
+
+def test_a_middleware_that_was_added_after_the_publisher_was_made_has_its_say(broker: Any) -> None:
+    """``DistCron`` itself puts some at their place when a worker boots."""
+    publisher = publisher_of(broker)
+    recorder = Recorder()
+    # As before_worker_boot() does: a new list.
+    broker.middleware = [*broker.middleware, recorder]
+    publisher.begin()
+    publisher.capture(message())
+    assert recorder.hooks == ["before"]
 
 
 def test_after_enqueue_is_given_the_broker_of_the_app(broker: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import install
-from dramatiq_distcron.publishing import tick_id
+from dramatiq_distcron.messages import tick_id
 from dramatiq_distcron.server import Server
 from dramatiq_distcron.version import VERSION
 from tests.integration.cli.apps import HOURLY, NIGHTLY, SECRET, TWO, App, assert_iso, set_due
