@@ -402,6 +402,11 @@ def test_a_broken_queue_of_those_who_are_to_be_told_costs_no_letter(app: App, ca
     assert app.broker.client.hlen(f"{app.broker.namespace}:{DLQ_QUEUE}.msgs") == 0
 
 
+def _short(value: str | bytes) -> str:
+    """An id that every process of a run spells the same and that fits a line."""
+    return ascii(value)[:30]
+
+
 # -- what somebody else wrote -----------------------------------------------------------------------------------
 
 
@@ -419,6 +424,7 @@ def test_a_broken_queue_of_those_who_are_to_be_told_costs_no_letter(app: App, ca
         b"\xff\xfe\n\x00\n\xff",
         b"[" * 5000 + b"\n" + b"[" * 100_000,
     ],
+    ids=_short,
 )
 def test_what_somebody_else_put_among_the_letters_harms_no_other(app: App, text: bytes) -> None:
     client: Any = app.broker.client
@@ -440,7 +446,7 @@ def test_what_somebody_else_put_among_the_letters_harms_no_other(app: App, text:
     assert client.hlen(f"{prefix}dead.msgs") <= (not text)
 
 
-@pytest.mark.parametrize("name", ["a:b", "*", "ü", "with space", "\ud800", "x" * 5000, ""])
+@pytest.mark.parametrize("name", ["a:b", "*", "ü", "with space", "\ud800", "x" * 5000, ""], ids=_short)
 def test_an_actor_of_any_name_is_kept_found_and_dropped(app: App, name: str) -> None:
     app.broker.enqueue(app.job.message("a").copy(actor_name=name))
     app.start()
