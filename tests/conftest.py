@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import dramatiq
@@ -19,6 +19,14 @@ from dramatiq_distcron.server import Server
 
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Logs with half a character in them would end the run: its processes cannot tell each other such a text."""
+    report = yield
+    report.sections = [(title, text.encode("utf-8", "replace").decode()) for title, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from dramatiq_distcron.cli import main
 from dramatiq_distcron.letters import DLQ_ACTOR, DLQ_QUEUE, REASONS, about_death, indexes_of
 from dramatiq_distcron.server import Server
 from dramatiq_distcron.store.base import Instance, Letter
-from tests.integration.test_cli import ISO
+from tests.integration.cli.apps import ISO
 from tests.support import queued
 
 Capture = pytest.CaptureFixture[str]
