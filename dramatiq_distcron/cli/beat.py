@@ -13,6 +13,7 @@ from ..beat import Beat
 from ..clock import wall_ms
 from ..config import checked_lease_ttl
 from ..errors import ConflictError
+from ..letters import DLQ_ACTOR
 from ..logs import get_logger
 from ..version import VERSION
 from ..zones import tzdata_version
@@ -138,7 +139,7 @@ def _show_schedules(distcron: DistCron, args: argparse.Namespace) -> None:
             "No schedules were found. Modules scanned: %s, with the actors %s. Name the modules that declare periodic "
             "actors after the broker: dramatiq-distcron beat %s MODULE ...",
             scanned,
-            ", ".join(sorted(distcron.broker.actors)) or "(none)",
+            ", ".join(sorted(set(distcron.broker.actors) - {DLQ_ACTOR})) or "(none)",
             args.broker,
         )
         return

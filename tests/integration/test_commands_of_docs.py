@@ -12,15 +12,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dramatiq import Message
 from dramatiq.brokers.redis import RedisBroker
 
-from dramatiq_distcron import every, install
+from dramatiq_distcron import DistCron, every, install
 from dramatiq_distcron.cli import _parser
 from dramatiq_distcron.cli.exits import Exit
 from dramatiq_distcron.demo.processes import Child
+from dramatiq_distcron.letters import about_death, indexes_of
 from dramatiq_distcron.server import Server
+from dramatiq_distcron.store.base import Letter
 from tests.integration.pages import (
     DOCS,
     README,
@@ -49,6 +53,8 @@ LASTING = {
     "dramatiq-distcron beat app": "Leading since|Standing by",
     "DISTCRON_DISABLED=1 dramatiq-distcron beat app": "Standing by",
 }
+#: Those that ask before they do it.
+ASKING = (["dlq", "discard"], ["dlq", "purge"])
 
 
 def test_the_two_commands_of_a_stranger_are_blocks_of_their_own() -> None:
@@ -83,8 +89,13 @@ class Shell:
             self._start(command, words)
             return
         environ, words = self._with_variables(words)
+        words, file = (words[:-2], words[-1]) if ">" in words else (words, None)
+        # On a terminal it would ask.
+        words += ["--yes"] if words[1:3] in ASKING else []
         ended = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60)
         assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
+        if file:
+            self.write(file, ended.stdout)
 
     def _with_variables(self, words: list[str]) -> tuple[dict[str, str], list[str]]:
         """The environment with the variables that stand before a command, and the command."""
@@ -186,6 +197,15 @@ def test_every_command_of_the_tutorial_works(shell: Shell) -> None:
     shell.stop_all()
 
 
+def die(distcron: DistCron) -> str:
+    """The id of a dead letter."""
+    message: Message[Any] = Message("default", "heartbeat", (), {}, {})
+    about = about_death(message, None, "rejected", host="here", version="1")
+    letter = Letter(message.message_id, about, message.encode(), indexes_of(about))
+    distcron.open_backend().store.put_letters([(letter, 1_700_000_000_000)])
+    return message.message_id
+
+
 @pytest.mark.parametrize("page", sorted((DOCS / "howto").glob("*.md")), ids=page_id)
 def test_every_command_of_a_how_to_works(page: Path, shell: Shell) -> None:
     for line in ("cd examples/quickstart", "dramatiq-distcron beat app"):
@@ -195,7 +215,7 @@ def test_every_command_of_a_how_to_works(page: Path, shell: Shell) -> None:
     distcron.schedules.put(every(60, name="report:7"), "heartbeat")
     for text in blocks(page, "sh"):
         for line in text.splitlines():
-            shell.run(line)
+            shell.run(re.sub(r"\bID\b", lambda _: die(distcron), line))
     shell.stop_all()
 
 

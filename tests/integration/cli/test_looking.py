@@ -257,7 +257,7 @@ def test_where_no_schedule_is_it_is_told(app: App) -> None:
 
 def test_status_without_a_leader_says_so(app: App, server: Server) -> None:
     found = app.state("status", "--json").json
-    assert set(found) == {"leader", "instances", "redis"}
+    assert set(found) == {"leader", "instances", "redis", "dead_letters"}
     assert (found["leader"], found["instances"]) == (None, [])
     assert found["redis"]["url"] == server.url
     assert found["redis"]["server"] in ("redis", "valkey")
@@ -294,12 +294,13 @@ def test_status_tells_who_leads_and_since_when(app: App, leader: Running) -> Non
 
 
 def test_status_shows_the_same_to_people(app: App, leader: Running) -> None:
-    who, head, row, server = app.state("status").out.splitlines()
+    who, head, row, dead, server = app.state("status").out.splitlines()
     assert who.startswith(f"Leader: {leader.beat.holder}, term {leader.beat.lease.term}, since 2")
     assert head.split() == ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST", "PASS", "HEARD", "OF", "HOLDER"]
     assert row.startswith("leader ")
     assert row.endswith(leader.beat.holder)
     assert server.startswith("Redis: ")
+    assert dead.startswith("Dead letters: 0")
 
 
 def test_status_shows_workers_too(app: App, redis_broker: RedisBroker) -> None:
