@@ -12,29 +12,25 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dramatiq.errors import QueueNotFound
-from dramatiq.middleware import Middleware, MiddlewareError
+from dramatiq.middleware import Middleware
 
-from ..errors import BrokerConnectionError, DistCronError, SettlePostponed, StoreRefused, StoreUnavailable
+from ..errors import DistCronError, SettlePostponed, StoreUnavailable
 from ..logs import get_logger
-from ..places import Places
-from ..publishing import at_once, waiting_form
-from ..store.base import Ending, Refused, Started, Waiting
-from ..store.redis import is_passing, mapped_errors
+from ..store.base import Ending, Refused, Started
+from ..store.redis import is_passing
 from ..tick import set_current_tick
-from .dead_letters import DeadLetters
-from .delivered import DEAD, DROPPED, NOT_RECORDED, RETRYING, SUCCEEDED, Skipped, postponed, text_of, tick_of
-from .marks import Planned, attempt_of, marks_of
+from .delivered import DEAD, DROPPED, NOT_RECORDED, SUCCEEDED, Skipped, postponed, text_of, tick_of
+from .endings import Endings, keeper_of
+from .marks import attempt_of, marks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from dramatiq import Broker, Message
     from dramatiq.broker import MessageProxy
 
     from ..backends import Backend
     from ..moving import Mover
-    from ..publishing import Captured
 
 __all__ = ["Settle"]
 
@@ -60,7 +56,7 @@ class Settle(Middleware):
         self.worker_id = uuid.uuid4().hex
         self._backend = backend
         self._mover = mover
-        self._places: Places | None = None
+        self._endings = Endings(backend)
         #: By thread: what was enqueued last, ``message``.
         self._enqueued = threading.local()
 
@@ -160,7 +156,7 @@ class Settle(Middleware):
         """Once for each delivery: an ack that fails is tried again, and the run may go on elsewhere meanwhile."""
         marks = marks_of(message)
         is_tick = "distcron" in message.options
-        is_kept = verb == "nack" and self._keeper(broker, message) is not None
+        is_kept = verb == "nack" and keeper_of(broker, message) is not None
         if marks.settled or not (is_tick or is_kept or marks.planned or marks.announce):
             return
         if not (is_tick and self._backend().by_outbox) or self._decides(broker, message):
@@ -173,7 +169,7 @@ class Settle(Middleware):
     def _end(self, broker: Broker, message: MessageProxy, verb: str) -> None:
         marks = marks_of(message)
         try:
-            marks.ending = marks.ending or self._ending(broker, message, verb)
+            marks.ending = marks.ending or self._endings.make(broker, message, verb, self._copy_of(message))
             self._record(broker, message, marks.ending)
         except SettlePostponed:
             raise
@@ -190,7 +186,7 @@ class Settle(Middleware):
             marks_of(message).captured.clear()
             announce = marks_of(message).announce
             if announce is not None and not self._backend().by_outbox:
-                self._tell_actor(broker, message, announce)
+                self._endings.tell_actor(broker, message, announce)
             ending = replace(ending, calls=(), waiting=None)
             answer = self._asked(message, ending)
         if answer.startswith("failed"):
@@ -233,19 +229,7 @@ class Settle(Middleware):
             except Exception as error:
                 raise postponed(message, error) from error
         if marks.announce is not None:
-            self._tell_actor(broker, message, marks.announce)
-
-    def _tell_actor(self, broker: Broker, message: MessageProxy, announce: Message[Any]) -> None:
-        """Tells an actor of the end. What will never work must not keep the message from its end."""
-        try:
-            with mapped_errors("the broker"):
-                broker.enqueue(announce)
-        except BrokerConnectionError as error:
-            raise postponed(message, error) from error
-        except (MiddlewareError, StoreRefused, QueueNotFound) as error:
-            self.logger.error("Nobody can be told that message %s ended: %s", message.message_id, error)
-        except Exception as error:
-            raise postponed(message, error) from error
+            self._endings.tell_actor(broker, message, marks.announce)
 
     def _decides(self, broker: Broker, message: MessageProxy) -> bool:
         """Whether this delivery decides over the run: a copy does not, nor one on its way out of the delay queue."""
@@ -281,115 +265,3 @@ class Settle(Middleware):
     def _copy_of(self, message: MessageProxy) -> Message[Any] | None:
         copy: Message[Any] | None = getattr(self._enqueued, "message", None)
         return copy if copy is not None and copy.message_id == message.message_id else None
-
-    def _ending(self, broker: Broker, message: MessageProxy, verb: str) -> Ending:
-        marks = marks_of(message)
-        if marks.planned is not None and verb == "ack":
-            return self._going_back(broker, message, marks.planned)
-        if verb == "nack":
-            return self._death(broker, message, marks.end[1] if marks.end else "")
-        call = self._end_call(message, verb)
-        copy = self._copy_of(message)
-        if copy is not None:
-            state = RETRYING if marks.end is not None else ""
-            redis_id = copy.options.get("redis_message_id", "")
-            place, attempt = self._place(copy.queue_name), attempt_of(copy)
-            return Ending(message.message_id, state, "", True, place, redis_id, attempt, call, marks.claim)
-        state, error = marks.end or (SUCCEEDED, "")
-        return Ending(message.message_id, state, error, call=call, claim=marks.claim)
-
-    def _death(self, broker: Broker, message: MessageProxy, error: str) -> Ending:
-        """Acked into our own keeping, so that Dramatiq keeps no second copy; nacked where nobody keeps letters."""
-        marks = marks_of(message)
-        keeper = self._keeper(broker, message)
-        call = self._end_call(message, "nack" if keeper is None else "ack")
-        letter = None if keeper is None else keeper.letter_of(broker, message, by_outbox=self._backend().by_outbox)
-        notice = None if keeper is None or letter is None else keeper.notification(letter)
-        told, waiting = [marks.announce, notice], None
-        if notice is not None and self._backend().by_outbox:
-            # Whoever is told before the letter is there finds none.
-            told, waiting = [marks.announce], at_once(notice)
-        calls = self._telling(broker, message, [one for one in told if one is not None])
-        error = error or text_of(message._exception)
-        return Ending(
-            message.message_id,
-            DEAD,
-            error,
-            call=call,
-            claim=marks.claim,
-            waiting=waiting,
-            letter=letter,
-            calls=calls,
-        )
-
-    def _keeper(self, broker: Broker, message: MessageProxy) -> DeadLetters | None:
-        found = next((one for one in broker.middleware if isinstance(one, DeadLetters)), None)
-        return found if found is not None and found.takes(message) else None
-
-    def _end_call(self, message: MessageProxy, verb: str) -> Sequence[Any]:
-        return self._backend().publisher.end_call(verb, message.queue_name, message.options)
-
-    def _going_back(self, broker: Broker, message: MessageProxy, planned: Planned) -> Ending:
-        """The retry, as it is to lie among those that wait."""
-        marks = marks_of(message)
-        captured = self._captured(message.copy())
-        if captured is None:
-            return self._dying(broker, message)
-        call = self._end_call(message, "ack")
-        data, calls = waiting_form(captured)
-        key = captured.message.options.get("redis_message_id") or f"{message.message_id}.{attempt_of(message)}"
-        waiting: Waiting | None = Waiting(key, planned.delay, planned.about, data, calls)
-        at_once = planned.delay <= 0 and bool(calls) and "budget" not in planned.about
-        if not self._backend().by_outbox:
-            marks.captured.append(captured)
-        return Ending(
-            message.message_id,
-            RETRYING,
-            goes_on=True,
-            place=self._place(message.queue_name),
-            redis_id=key,
-            attempt=attempt_of(message),
-            call=call,
-            claim=marks.claim,
-            waiting=None if at_once else waiting,
-            calls=captured.calls if at_once else (),
-        )
-
-    def _dying(self, broker: Broker, message: MessageProxy) -> Ending:
-        """Nobody could ever run it again as it is now: it is dead, and not gone."""
-        marks = marks_of(message)
-        marks.reason, marks.planned = NOT_RECORDED, None
-        error = f"{NOT_RECORDED}: its retry cannot be made"
-        call = self._end_call(message, "nack")
-        if call and self._keeper(broker, message) is not None:
-            return self._death(broker, message, error)
-        if not call:
-            # The broker's own nack must do it, and the worker is at the ack: it looks again.
-            message.fail()
-            marks.end = (DEAD, error)
-            raise SettlePostponed(f"Message {message.message_id} is dead, {error}.")
-        return Ending(message.message_id, DEAD, error, call=call, claim=marks.claim)
-
-    def _captured(self, message: Message[Any]) -> Captured | None:
-        """The message on its way, with its hooks, or without them if one refuses it: a retry is nothing new."""
-        publisher = self._backend().publisher
-        for capture in (publisher.capture, publisher.capture_plainly):
-            try:
-                return capture(message)
-            except DistCronError as error:
-                self.logger.error("The retry of message %s could not be made: %s", message.message_id, error)
-        return None
-
-    def _telling(self, broker: Broker, message: MessageProxy, told: Sequence[Message[Any]]) -> Sequence[Sequence[Any]]:
-        """The calls that put messages about the end into their queues; on other brokers they are put there before."""
-        if self._backend().by_outbox:
-            for one in told:
-                self._tell_actor(broker, message, one)
-            return ()
-        captured = [one for one in map(self._captured, told) if one is not None]
-        marks_of(message).captured += captured
-        return [call for one in captured for call in one.calls]
-
-    def _place(self, queue: str) -> str:
-        self._places = self._places or Places(self._backend().store, self._backend().publisher)
-        return self._places.of(queue).messages

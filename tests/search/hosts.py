@@ -68,6 +68,8 @@ class App:
         self.distcron: DistCron = install(self.broker, lease_ttl=LEASE)
         # It has no connections to be closed after each test.
         _everywhere.discard(self.distcron)
+        # It asks which kind of broker it is; what it works with comes with each world.
+        self.distcron._backend = Backend(cast(Any, None), cast(Any, None), "dramatiq", by_outbox=by_outbox)
         self.distcron.before_worker_boot(self.broker, cast(Any, None))
         self.distcron.presence.holder = self.distcron.settle.worker_id = name
         declare(self.broker)
