@@ -118,7 +118,7 @@ def about_death(
         "error": _class(error),
         "errors": [_class(one) for one in _chain(error)],
         "traceback": _traceback(message, error),
-        "attempts": _attempts(message, reason),
+        "attempts": _attempts(message, error, reason),
         "history": _history(told.get("attempts")),
         "first_failed_at": _instant(told.get("first_failed_at")),
         "enqueued_at": _instant(message.message_timestamp),
@@ -133,10 +133,17 @@ def about_death(
 
 
 def adopted(message: Message[Any], redact: Redact | None = None) -> dict[str, Any]:
-    """The same for a message that Dramatiq had moved away: what its options still tell."""
-    failed = bool(message.options.get("traceback"))
-    about = about_death(message, None, EXHAUSTED if failed else REJECTED, host="", version="", redact=redact)
-    return {**about, "text": ADOPTED, "error": _last_line(message.options.get("traceback"))}
+    """The same for a message that Dramatiq had moved away: what its options still tell.
+
+    One that was retried died of its last failure, most likely; of another one nobody knows why, or whether it ran.
+    """
+    error, text = _last_line(message.options.get("traceback"))
+    about = about_death(message, None, EXHAUSTED if error else REJECTED, host="", version="", redact=redact)
+    about["text"] = text or ADOPTED
+    if error:
+        # Dramatiq counts the retries, and not the first run.
+        about.update(error=error, errors=[error], attempts=about["attempts"] + 1)
+    return about
 
 
 def indexes_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -171,11 +178,13 @@ def redriven(message: Message[Any], now: int) -> Message[Any]:
     )
 
 
-def _attempts(message: Message[Any], reason: str) -> int:
-    """How often it ran. A failure that ends by an abort is the only one that retries did not count."""
+def _attempts(message: Message[Any], error: BaseException | None, reason: str) -> int:
+    """How often it failed. Dramatiq's own retries do not count the last time; ours do, unless it is an abort."""
     retries = message.options.get("retries", 0)
     known = retries if isinstance(retries, int) and not isinstance(retries, bool) else 0
-    return known + 1 if reason == ABORTED else known
+    ours = _dict(message.options.get(HISTORY)).get("attempt") == known and reason != ABORTED
+    ran = reason == ABORTED or not (error is None or isinstance(error, (SkipMessage, ActorNotFound)))
+    return known + 1 if ran and not ours else known
 
 
 def _origin(message: Message[Any]) -> dict[str, Any] | None:
@@ -219,7 +228,9 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and id(error) not in seen and len(seen) < 10:
         yield error
         seen.add(id(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        # An error may be empty, and false.
+        cause, context = error.__cause__, None if error.__suppress_context__ else error.__context__
+        error = context if cause is None else cause
 
 
 def _class(error: BaseException | None) -> str | None:
@@ -245,9 +256,13 @@ def _traceback(message: Message[Any], error: BaseException | None) -> str:
     return _fit(text[-_TRACEBACK:], _TRACEBACK)
 
 
-def _last_line(text: Any) -> str | None:
-    lines = str(text or "").strip().splitlines()
-    return _name(lines[-1].partition(":")[0].rpartition(".")[2]) if lines else None
+def _last_line(traceback: Any) -> tuple[str | None, str]:
+    """The class and the words of the error that a traceback ends with."""
+    lines = str(traceback or "").strip().splitlines()
+    if not lines:
+        return None, ""
+    name, _, text = lines[-1].partition(":")
+    return _name(name.rpartition(".")[2]), _fit(text.strip(), _TEXT)
 
 
 def _fingerprint(actor: Any, error: BaseException | None) -> str:
@@ -294,7 +309,7 @@ def _arguments(message: Message[Any], redact: Redact | None) -> tuple[Any, Any]:
 def _jsonable(value: Any) -> Any:
     """As it is if that is short and JSON can hold it, else its beginning as a text."""
     try:
-        text = json.dumps(value)
+        text = json.dumps(value, allow_nan=False)
         if len(text) <= _ARGUMENTS:
             return json.loads(text)
     except Exception:

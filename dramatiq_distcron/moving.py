@@ -50,8 +50,9 @@ class Mover:
         self.logger = get_logger(__name__, type(self))
         #: How often the thread met an error and went on.
         self.errors = 0
-        #: What else is to be done now and then, in this thread.
+        #: What else is to be done now and then.
         self.chores: list[Callable[[], object]] = []
+        self._tidying: threading.Thread | None = None
         self._next_chores = 0.0
         self._backend = backend
         self._clock = clock or SystemClock()
@@ -113,6 +114,8 @@ class Mover:
             # A broker may never answer. What it was to publish is due again after a while, for another process.
             self._thread.join(_PATIENCE)
             self._thread = None
+        if self._tidying is not None:
+            self._tidying.join(_PATIENCE)
 
     @property
     def _is_over(self) -> bool:
@@ -136,15 +139,23 @@ class Mover:
             self._wait()
 
     def _do_chores(self) -> None:
+        """In a thread of their own: hooks of users are called there, and no retry may wait for them."""
         now = self._clock.monotonic()
-        if now < self._next_chores:
+        if now < self._next_chores or not self.chores or (self._tidying is not None and self._tidying.is_alive()):
             return
         self._next_chores = now + _CHORES * random.uniform(0.8, 1.2)
+        self._tidying = threading.Thread(target=self._tidy, name="distcron-chores", daemon=True)
+        self._tidying.start()
+
+    def _tidy(self) -> None:
         for chore in self.chores:
             try:
                 chore()
             except DistCronError as error:
                 self.logger.warning("What is to be tidied up waits for the next time: %s", error)
+            except Exception:
+                self.errors += 1
+                self.logger.exception("Tidying up failed unexpectedly; it is tried again.")
 
     def _failed(self, why: str) -> None:
         self.errors += 1

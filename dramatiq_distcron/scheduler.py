@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from .batching import BATCH_BYTES
 from .durations import iso
 from .errors import DistCronError, ScheduleError, StoreRefused, StoreUnavailable
 from .known import Known, KnownSpecs
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PassReport", "Scheduler"]
 
-#: A batch ends with whichever comes first: this many ticks, this many bytes of messages, a sixth of the lease.
+#: A batch ends with whichever comes first: this many ticks, its bytes, a sixth of the lease.
 BATCH_TICKS = 100
-BATCH_BYTES = 1_000_000
 BATCH_SHARE_OF_LEASE = 6
 #: How many due schedules are read at once.
 PAGE = 1000

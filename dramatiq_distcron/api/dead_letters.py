@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from itertools import islice
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..batching import batches
 from ..errors import ConfigurationError, NotFoundError
-from ..store.base import Group, LetterRow
+from ..store.base import Group, LetterRow, Query
 from .letter_filters import Filter
 from .letter_infos import DeadLetter, Page, dead_letter
-from .letter_moves import Adopter, batches, exported, imported
+from .letter_moves import Adopted, Adopter, Importer, exported
 from .redriving import Pace, Redriven, Redriver
 
 if TYPE_CHECKING:
@@ -34,8 +37,8 @@ class DeadLetterQueue:
     """What ``distcron.dead_letters`` is.
 
     Filters are the same everywhere: ``actor``, ``queue``, ``reason``, ``error`` (the class of the exception, or a part
-    of its name), ``fingerprint`` and ``schedule`` are looked up in indexes; ``since`` and ``until`` are aware datetimes
-    of death; ``text`` is searched for in what is kept beside the message.
+    of its name), ``fingerprint`` and ``schedule`` are looked up in indexes; ``since`` and ``until`` are times of
+    death, aware datetimes or UTC ms; ``text`` is searched for in what is kept beside the message.
 
     Parameters:
       broker: of the app.
@@ -80,13 +83,24 @@ class DeadLetterQueue:
         Raises:
           ConfigurationError: a filter is unknown or has a value it cannot have.
         """
-        return self.page(limit=limit, **filters).letters
+        return self.fill(limit=limit, **filters).letters
+
+    def fill(self, *, limit: int = 100, cursor: str | None = None, **filters: Any) -> Page:
+        """As :meth:`page`, but looks until the page is full or there is no more."""
+        found = self.page(limit=limit, cursor=cursor, **filters)
+        letters = found.letters
+        while found.cursor is not None and len(letters) < limit:
+            found = self.page(limit=limit - len(letters), cursor=found.cursor, **filters)
+            letters = letters + found.letters
+        return Page(letters, found.cursor)
 
     def page(self, *, limit: int = 100, cursor: str | None = None, **filters: Any) -> Page:
         """A page of letters, the newest first; ``cursor`` is that of the page before.
 
         A search for ``text`` may give a page with fewer letters and a cursor: it looks at some thousands a time.
+        Errors as of :meth:`list`.
         """
+        _refuse_limit(limit)
         wanted = self._filter(filters)
         after = _parsed_cursor(cursor)
         found: list[DeadLetter] = []
@@ -104,7 +118,17 @@ class DeadLetterQueue:
 
     def get(self, id: str) -> DeadLetter:
         """One letter, by its id or its message's. Raises ``NotFoundError`` if there is none."""
-        return dead_letter(self._row(id))
+        (id,) = _ids(id)
+        for row in self._rows((id,), []):
+            return dead_letter(row)
+        raise _not_found(id)
+
+    def missing(self, ids: str | DeadLetter | Iterable[str | DeadLetter]) -> Sequence[str]:
+        """Which of the ids no letter and no letter's message has."""
+        missing: builtins.list[str] = []
+        for _ in self._rows(_ids(ids), missing):
+            pass
+        return missing
 
     def stats(self) -> Sequence[Group]:
         """How many letters each actor, queue, reason, error, fingerprint and schedule has, and since when."""
@@ -122,14 +146,6 @@ class DeadLetterQueue:
         wanted.look_up(self._backend().store)
         return wanted
 
-    def _row(self, id: str) -> LetterRow:
-        row = self._backend().store.letter(id)
-        if row is None:
-            row = next((one for one in self._walk(Filter({})) if one.about.get("message_id") == id), None)
-        if row is None:
-            raise NotFoundError(f"There is no dead letter {id!r}. 'dramatiq-distcron dlq list' shows those there are.")
-        return row
-
     def _walk(self, wanted: Filter) -> Iterator[LetterRow]:
         """All that fit, the oldest first. Those that are dropped on the way do no harm."""
         after: tuple[int, str] | None = None
@@ -146,7 +162,7 @@ class DeadLetterQueue:
 
     def redrive(
         self,
-        ids: str | Iterable[str] = (),
+        ids: str | DeadLetter | Iterable[str | DeadLetter] = (),
         *,
         all: bool = False,
         limit: int | None = None,
@@ -160,8 +176,10 @@ class DeadLetterQueue:
         Only letters that died before the call are looked at, so that one which dies again is not chased in a circle.
         What is interrupted can be called again: what was sent back is not there any more.
 
+        The oldest go first.
+
         Parameters:
-          ids: which; or use filters, or ``all=True``.
+          ids: which letters, by their ids or their messages'; or use filters, or ``all=True``.
           limit: how many are sent back at most.
           rate: how many a second at most.
           dry_run: counts, and sends nothing.
@@ -172,10 +190,11 @@ class DeadLetterQueue:
           NotFoundError: none of the ids is there.
         """
         ids = _ids(ids)
-        _refuse_vague(ids, filters, all=all)
+        _refuse_vague("all=True", bool(ids), _is_any(filters), all)
+        _refuse_limit(limit)
         done, pace = Redriven(), Pace(rate)
         redriver = Redriver(self._broker, self._backend())
-        rows = self._rows(ids, done) if ids else self._walk(self._until_now(filters))
+        rows = self._rows(ids, done.missing) if ids else self._walk(self._until_now(filters))
         while limit is None or done.redriven < limit:
             most = _BATCH if limit is None else min(_BATCH, limit - done.redriven)
             batch = list(islice(rows, pace.batch(most)))
@@ -186,16 +205,26 @@ class DeadLetterQueue:
             redriver.send_back(batch, done, dry_run=dry_run)
             if progress is not None:
                 progress(done)
-        _refuse_unknown(ids, done.gone)
+        _refuse_unknown(ids, done.missing)
         return done
 
-    def _rows(self, ids: Sequence[str], done: Redriven) -> Iterator[LetterRow]:
-        """Those that are there. The others are counted, or what was interrupted could not be called again."""
+    def _rows(self, ids: Sequence[str], missing: builtins.list[str]) -> Iterator[LetterRow]:
+        """Those that are there; the others are named, or what was interrupted could not be called again."""
+        others: dict[str, None] = {}
         for id in dict.fromkeys(ids):
-            try:
-                yield self._row(id)
-            except NotFoundError:
-                done.gone += 1
+            row = self._backend().store.letter(id)
+            if row is not None:
+                yield row
+            else:
+                others[id] = None
+        # By the ids of their messages, which no index has.
+        for row in self._walk(Filter({})) if others else ():
+            if str(row.about.get("message_id")) in others:
+                del others[str(row.about.get("message_id"))]
+                yield row
+            if not others:
+                break
+        missing += others
 
     def _until_now(self, filters: Mapping[str, Any]) -> Filter:
         """Those that die from now on are not meant."""
@@ -205,88 +234,136 @@ class DeadLetterQueue:
 
     # -- throwing away --------------------------------------------------------------------------------------
 
-    def discard(self, ids: str | Iterable[str] = (), *, limit: int | None = None, **filters: Any) -> int:
-        """Drops letters for good, by ids or filters. Returns how many. Errors as of :meth:`redrive`."""
-        ids, done = _ids(ids), Redriven()
-        _refuse_vague(ids, filters)
-        rows = self._rows(ids, done) if ids else self._walk(self._until_now(filters))
+    def discard(
+        self,
+        ids: str | DeadLetter | Iterable[str | DeadLetter] = (),
+        *,
+        limit: int | None = None,
+        **filters: Any,
+    ) -> int:
+        """Drops letters for good, by ids or filters, the oldest first. Returns how many.
+
+        Errors as of :meth:`redrive`.
+        """
+        ids = _ids(ids)
+        _refuse_vague("purge() for all", bool(ids), _is_any(filters))
+        _refuse_limit(limit)
+        missing: builtins.list[str] = []
+        rows = self._rows(ids, missing) if ids else self._walk(self._until_now(filters))
         dropped = self._drop(islice(rows, limit))
-        _refuse_unknown(ids, done.gone)
+        _refuse_unknown(ids, missing)
         return dropped
 
     def purge(self) -> int:
         """Drops every letter there is now. Returns how many."""
-        return self._drop(self._walk(self._until_now({})))
+        wanted = self._until_now({})
+        # Some may come from a host, or a time, whose clock was ahead.
+        last = self._backend().store.letters(Query(), 1)
+        wanted.until = max([wanted.until, *(row.dead_at for row in last)])
+        return self._drop(self._walk(wanted))
 
     def _drop(self, rows: Iterator[LetterRow]) -> int:
         return sum(self._backend().store.drop_letters([row.id for row in batch]) for batch in batches(rows, _BATCH))
 
     # -- elsewhere ------------------------------------------------------------------------------------------
 
-    def export(self, **filters: Any) -> Iterator[str]:
-        """The letters as lines of JSON, the messages whole in them: whoever reads them sees the arguments."""
-        return map(exported, self._walk(self._filter(filters)))
+    def export(self, ids: str | DeadLetter | Iterable[str | DeadLetter] = (), **filters: Any) -> Iterator[str]:
+        """Letters as lines of JSON, the messages whole in them: whoever reads them sees the arguments.
+
+        By ids, such as those of letters that are about to be dropped, or by filters, or all.
+        """
+        ids = _ids(ids)
+        if ids and _is_any(filters):
+            raise ConfigurationError("Say which letters in one way: ids, or filters.")
+        return map(exported, self._rows(ids, []) if ids else self._walk(self._filter(filters)))
 
     def import_(self, lines: Iterable[str]) -> int:
         """Keeps letters from lines that :meth:`export` wrote. Returns how many were new.
 
         Raises:
-          ConfigurationError: a line is none of these; those before it are kept.
+          ConfigurationError: a line is none of these; the letters of the lines before it are kept.
         """
-        new = 0
-        for batch in batches(filter(str.strip, lines), _BATCH):
-            new += self._backend().store.put_letters([imported(line) for line in batch])
-        return new
+        return Importer(self._backend().store).import_(lines)
 
-    def adopt(self) -> int:
-        """Takes over what lies among Dramatiq's own dead messages (``.XQ``), each in one step. Returns how many.
+    def adopt(self, queues: Iterable[str] | None = None) -> Adopted:
+        """Takes over what lies among Dramatiq's own dead messages (``.XQ``), each in one step.
 
         Those that cannot be decoded here stay where they are.
+
+        Parameters:
+          queues: from where; unless given, from those that the code here or a running worker of the app declares.
 
         Raises:
           ConfigurationError: the broker is not on Redis, or no queue of it is known.
         """
         redact = None if self._middleware is None else self._middleware.redact
-        return Adopter(self._broker, self._backend(), redact).adopt()
+        return Adopter(self._broker, self._backend(), redact).adopt(queues)
 
 
 def _called(function: F) -> F:
-    if not callable(function) or iscoroutinefunction(function):
+    if not callable(function) or iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
         raise ConfigurationError(f"{function!r} must be a plain function: it is called, and nobody would await it.")
+    try:
+        signature(function).bind(object())
+    except TypeError as error:
+        raise ConfigurationError(f"{function!r} cannot be called with one argument: {error}.") from None
+    except ValueError:
+        # A builtin that does not say what it takes.
+        pass
     return function
 
 
 def _name_of(function: Any, known: Mapping[str, Any]) -> str:
     """By which workers know a handler: the same in each of them."""
     name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
-    anonymous = "<" in name or not hasattr(function, "__qualname__")
+    # Methods of two objects have one name.
+    is_method = not isinstance(getattr(function, "__self__", None), (type(None), ModuleType))
+    anonymous = "<" in name or not hasattr(function, "__qualname__") or is_method
     # One that has a name of its own was loaded again.
     number = sum(one.partition("#")[0] == name for one in known) if anonymous else 0
     return f"{name}#{number + 1}" if number else name
 
 
-def _ids(ids: str | Iterable[str]) -> tuple[str, ...]:
-    return (ids,) if isinstance(ids, str) else tuple(ids)
+def _ids(ids: str | DeadLetter | Iterable[str | DeadLetter]) -> tuple[str, ...]:
+    given = (ids,) if isinstance(ids, (str, DeadLetter)) or not isinstance(ids, Iterable) else tuple(ids)
+    found = tuple(one.id if isinstance(one, DeadLetter) else one for one in given)
+    for one in found:
+        if not isinstance(one, str) or not one:
+            raise ConfigurationError(f"A letter is named by its id, a text, and not by {one!r}.")
+    return found
 
 
-def _refuse_vague(ids: Sequence[str], filters: Mapping[str, Any], *, all: bool = False) -> None:
-    filters = {name: value for name, value in filters.items() if value is not None}
-    if not ids and not filters and not all:
-        raise ConfigurationError("Say which letters: ids, filters such as actor='sync', or all=True.")
-    if bool(ids) + bool(filters) + all > 1:
-        raise ConfigurationError("Say which letters in one way: ids, or filters, or all=True.")
+def _is_any(filters: Mapping[str, Any]) -> bool:
+    return any(value is not None for value in filters.values())
 
 
-def _refuse_unknown(ids: Sequence[str], gone: int) -> None:
+def _refuse_vague(how_all: str, *ways: bool) -> None:
+    """Exactly one way says which letters are meant."""
+    if not any(ways):
+        raise ConfigurationError(f"Say which letters: ids, filters such as actor='sync', or {how_all}.")
+    if sum(ways) > 1:
+        raise ConfigurationError(f"Say which letters in one way: ids, or filters, or {how_all}.")
+
+
+def _refuse_limit(limit: Any) -> None:
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}.")
+
+
+def _refuse_unknown(ids: Sequence[str], missing: Sequence[str]) -> None:
     """That some are gone is no error: they were sent back or dropped meanwhile. That all are is one."""
-    if ids and gone == len(set(ids)):
-        raise NotFoundError(f"There is no dead letter {ids[0]!r}. 'dramatiq-distcron dlq list' shows those there are.")
+    if ids and len(missing) == len(set(ids)):
+        raise _not_found(ids[0])
+
+
+def _not_found(id: str) -> NotFoundError:
+    return NotFoundError(f"There is no dead letter {id!r}. 'dramatiq-distcron dlq list' shows those there are.")
 
 
 def _parsed_cursor(cursor: str | None) -> tuple[int, str] | None:
     if cursor is None:
         return None
     at, colon, id = cursor.partition(":")
-    if not colon or not at.isascii() or not at.isdigit():
+    if not colon or not at.isascii() or not at.isdigit() or len(at) > 16:
         raise ConfigurationError(f"{cursor!r} is not the cursor of a page.")
     return int(at), id

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..durations import instant_ms
@@ -74,7 +73,16 @@ class Filter:
         """Whether a letter fits what no index knows."""
         if self.error and self.error not in str(row.about.get("error", "")).lower():
             return False
-        return not self._text or self._text in json.dumps(row.about, ensure_ascii=False).lower()
+        return not self._text or any(self._text in value.lower() for value in _values(row.about))
+
+
+def _values(kept: Any) -> Iterator[str]:
+    """Every value in it, and no name of ours."""
+    for value in kept.values() if isinstance(kept, dict) else kept:
+        if isinstance(value, (dict, list)):
+            yield from _values(value)
+        elif value is not None:
+            yield str(value)
 
 
 _INDEXED = ("actor", "queue", "reason", "fingerprint", "schedule")

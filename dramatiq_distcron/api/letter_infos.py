@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..store.base import NEVER
+from ..durations import LAST_INSTANT
 
 if TYPE_CHECKING:
     from ..store.base import LetterRow
@@ -58,8 +58,10 @@ def dead_letter(row: LetterRow) -> DeadLetter:
     """What is stored, as it is shown; what somebody else wrote there shows as much as it can."""
     about = row.about
     first, attempts = _whole(about.get("first_failed_at")), _whole(about.get("attempts")) or 0
-    # One that failed once died of it.
-    first = row.dead_at if first is None and attempts else first
+    # One that failed once died of it. A worker's clock may be ahead of the store's.
+    died = min(row.dead_at, LAST_INSTANT)
+    first = died if first is None and attempts else first
+    first = None if first is None else min(first, died)
     return DeadLetter(
         id=row.id,
         message_id=str(about.get("message_id", "")),
@@ -70,7 +72,7 @@ def dead_letter(row: LetterRow) -> DeadLetter:
         text=str(about.get("text", "")),
         attempts=attempts,
         first_failed_at=first,
-        dead_at=row.dead_at,
+        dead_at=died,
         schedule=_text(about.get("schedule")),
         fire_time=_whole(about.get("fire_time")),
         fingerprint=str(about.get("fingerprint", "")),
@@ -78,7 +80,7 @@ def dead_letter(row: LetterRow) -> DeadLetter:
         enqueued_at=_whole(about.get("enqueued_at")),
         errors=tuple(map(str, _list(about.get("errors")))),
         traceback=str(about.get("traceback", "")),
-        history=tuple(one for one in _list(about.get("history")) if _mapping(one)),
+        history=tuple({**one, "at": _whole(one.get("at"))} for one in _list(about.get("history")) if _mapping(one)),
         origin=_mapping(about.get("origin")),
         host=str(about.get("host", "")),
         version=str(about.get("version", "")),
@@ -90,7 +92,7 @@ def _text(value: Any) -> str | None:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NEVER else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_INSTANT else None
 
 
 def _list(value: Any) -> list[Any]:

@@ -5,27 +5,28 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dramatiq import Message
 
+from ..batching import BATCH_BYTES, batches
+from ..durations import LAST_INSTANT
 from ..errors import ConfigurationError
 from ..letters import DLQ_ACTOR, Redact, adopted, indexes_of
 from ..places import Places
-from ..store.base import NEVER, REMEMBERED, Graveyard, Letter
+from ..store.base import REMEMBERED, Graveyard, Letter
 
 if TYPE_CHECKING:
     from dramatiq import Broker
 
     from ..backends import Backend
-    from ..store.base import LetterRow
+    from ..store.base import LetterRow, Store
 
-__all__ = ["Adopter", "batches", "exported", "imported"]
+__all__ = ["Adopted", "Adopter", "Importer", "exported"]
 
-T = TypeVar("T")
-
-#: How many messages are taken over in one step.
-_BATCH = 100
+#: How many are kept or taken over in one step at most, and how many are looked at first.
+_BATCH, _FIRST = 100, 5
 
 
 def exported(row: LetterRow) -> str:
@@ -34,17 +35,57 @@ def exported(row: LetterRow) -> str:
     return json.dumps({"id": row.id, "dead_at": row.dead_at, "about": row.about, "data": data})
 
 
-def imported(line: str) -> tuple[Letter, int]:
+class Importer:
+    """Keeps letters from lines that were exported."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def import_(self, lines: Iterable[str]) -> int:
+        """Returns how many were new. Raises ``ConfigurationError`` at a line that is none."""
+        new = 0
+        for batch in batches(_numbered(lines), _BATCH, lambda one: len(one[1])):
+            good: list[tuple[Letter, int]] = []
+            try:
+                for number, line in batch:
+                    good.append(_imported(number, line))
+            except ConfigurationError as error:
+                new += self._store.put_letters(good)
+                raise ConfigurationError(
+                    f"{error} The letters of the lines before it are kept, {new} of them new: mend it and import again."
+                ) from error
+            new += self._store.put_letters(good)
+        return new
+
+
+def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _imported(number: int, line: str) -> tuple[Letter, int]:
     """A letter from such a line, and when it died. Raises ``ConfigurationError``."""
     try:
         given = json.loads(line)
         id, dead_at, about = given["id"], given["dead_at"], dict(given["about"])
         data = base64.b64decode(given["data"], validate=True)
-        if not (isinstance(id, str) and id.encode() and type(dead_at) is int and 0 <= dead_at < NEVER):
-            raise ValueError("id or dead_at cannot be")
+        if not (isinstance(id, str) and id.encode() and type(dead_at) is int and 0 <= dead_at <= LAST_INSTANT):
+            raise ValueError("its id or dead_at cannot be")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigurationError(f"This is no line of an export ({error}): {line[:80]!r}") from error
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigurationError(f"Line {number} is none that export printed ({why}): {line[:80]!r}.") from error
     return Letter(id, about, data, indexes_of(about)), dead_at
+
+
+@dataclass
+class Adopted:
+    """How many were taken over from each queue, and how many were left because they cannot be decoded here."""
+
+    queues: dict[str, int] = field(default_factory=dict)
+    left: int = 0
+
+    @property
+    def adopted(self) -> int:
+        return sum(self.queues.values())
 
 
 class Adopter:
@@ -60,30 +101,42 @@ class Adopter:
         self._backend = backend
         self._redact = redact
 
-    def adopt(self) -> int:
-        """Each in one step. Returns how many. Raises ``ConfigurationError`` if it is not known where to look."""
+    def adopt(self, queues: Iterable[str] | None = None) -> Adopted:
+        """Each in one step. Raises ``ConfigurationError`` if it is not known where to look."""
         places = Places(self._backend.store, self._backend.publisher)
+        chosen = set(self._known_queues() if queues is None else queues)
+        if not chosen:
+            raise ConfigurationError(
+                "No queue is known here. Name it, or say which app it is with --broker, or start a worker."
+            )
+        done = Adopted()
+        for queue in sorted(chosen):
+            self._adopt_from(queue, places.graveyard(queue), done)
+        return done
+
+    def _known_queues(self) -> set[str]:
         own = {actor.queue_name for name, actor in self._broker.actors.items() if name == DLQ_ACTOR}
-        queues = sorted(self._broker.get_declared_queues() - own | self._told_queues())
-        if not queues:
-            raise ConfigurationError("No queue is known here. Say which app it is with --broker, or start a worker.")
-        return sum(self._adopt_from(places.graveyard(queue)) for queue in queues)
+        return self._broker.get_declared_queues() - own | self._told_queues()
 
     def _told_queues(self) -> set[str]:
         told = self._backend.store.instances(keep=REMEMBERED)
         actors = [actor for one in told for actor in one.data.get("actors", {}).items()]
         return {str(queue) for name, queue in actors if name != DLQ_ACTOR}
 
-    def _adopt_from(self, keys: Graveyard | None) -> int:
+    def _adopt_from(self, queue: str, keys: Graveyard | None, done: Adopted) -> None:
         if keys is None:
             raise ConfigurationError("Only a Redis broker keeps its dead messages where they can be taken over from.")
         store = self._backend.store
-        taken = left = 0
-        while rows := store.graveyard(keys, left, _BATCH):
+        taken, left, most = 0, 0, _FIRST
+        while rows := store.graveyard(keys, left, most):
             letters = [letter for row in rows if (letter := self._adopted(*row)) is not None]
-            taken += store.adopt(keys, letters) if letters else 0
+            for batch in batches(letters, _BATCH, lambda one: len(one[0].data)):
+                taken += store.adopt(keys, batch)
             left += len(rows) - len(letters)
-        return taken
+            # As long as these were, the next ones will be.
+            most = min(_BATCH, BATCH_BYTES * len(rows) // (1 + sum(len(row[2] or b"") for row in rows)) + 1)
+        done.queues[queue] = taken
+        done.left += left
 
     def _adopted(self, id: str, at: int, data: bytes | None) -> tuple[Letter, int] | None:
         try:
@@ -91,15 +144,3 @@ class Adopter:
         except Exception:
             return None
         return Letter(id, about, data or b"", indexes_of(about)), at
-
-
-def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items, so many at a time."""
-    batch: list[T] = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

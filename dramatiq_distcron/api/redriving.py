@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from dramatiq import Message
 
+from ..batching import BATCH_BYTES
 from ..clock import SystemClock
-from ..errors import ConfigurationError, DistCronError, NotFoundError, StoreUnavailable
+from ..errors import ConfigurationError, DistCronError, NotFoundError, ScheduleError, StoreUnavailable
 from ..letters import DLQ_ACTOR, redriven
+from ..places import Places
 from ..publishing import at_once, waiting_form
+from ..specs import parse_spec
 from ..store.base import REMEMBERED, LetterRow, Redrive, Waiting
 from ..store.redis import is_passing
 from ..suggestions import did_you_mean
@@ -23,20 +26,24 @@ if TYPE_CHECKING:
 
     from ..backends import Backend
     from ..publishing import Captured
+    from ..store.base import Stored
 
 __all__ = ["Pace", "Redriven", "Redriver"]
-
-#: A step ends when its messages are longer than this.
-_BYTES = 1_000_000
 
 
 @dataclass
 class Redriven:
-    """What a redrive came to. ``refused`` are the ids of those that stay, with why; ``gone`` were taken by others."""
+    """What a redrive came to.
+
+    ``gone`` were sent back or dropped by others meanwhile. ``refused`` are the ids of those that stay, with why.
+    ``missing`` are given ids that no letter had. ``unchecked``: nobody could say which actors there are.
+    """
 
     redriven: int = 0
     gone: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    unchecked: bool = False
 
 
 class Redriver:
@@ -49,13 +56,18 @@ class Redriver:
         self._broker = broker
         self._backend = backend
         self._own = {name for name in broker.actors if name != DLQ_ACTOR}
-        self._known: set[str] | None = None
+        self._places = Places(backend.store, backend.publisher)
+        #: The queue of each actor anybody knows, and what queues there are.
+        self._actors: dict[str, str] | None = None
+        self._queues: set[str] = set()
+        self._policies: dict[str, str] = {}
 
     def send_back(self, rows: Sequence[LetterRow], done: Redriven, *, dry_run: bool = False) -> None:
         """Sends letters back, each in one step, and adds to ``done``. Raises what the store raises."""
         now = self._backend.store.now()
-        if self._known is None:
-            self._known = self._own | self._told_actors()
+        if self._actors is None:
+            self._actors = self._learn()
+        done.unchecked = not self._actors
         sent: list[tuple[Redrive, Captured | None]] = []
         for row in rows:
             try:
@@ -66,7 +78,7 @@ class Redriver:
                 sent.append(self._on_its_way(row, message, now))
             except DistCronError as error:
                 done.refused[row.id] = str(error)
-            if sum(len(one.waiting.data) for one, _ in sent) > _BYTES:
+            if sum(len(one.waiting.data) for one, _ in sent) > BATCH_BYTES:
                 self._commit(sent, done)
                 sent = []
         self._commit(sent, done)
@@ -82,6 +94,11 @@ class Redriver:
                     self._backend.publisher.announce(captured)
             elif answer == "gone":
                 done.gone += 1
+            elif answer.startswith("outstanding"):
+                done.refused[one.id] = (
+                    f"Runs of schedule {one.alone!r} must not overlap, and that of message {answer.split()[-1]} is not "
+                    "over. Send it back when it is."
+                )
             elif is_passing(answer):
                 passing = answer.removeprefix("failed ")
             else:
@@ -95,11 +112,18 @@ class Redriver:
             message: Message[Any] = redriven(Message.decode(row.data), now)
         except Exception as error:
             raise DistCronError(
-                f"The message cannot be decoded here: {error}. Load the app's code with --broker, so that its encoder "
-                "is set."
+                f"The message cannot be decoded here: {str(error).rstrip('.')}. It needs the encoder it was written "
+                "with, which the app's code sets."
             ) from error
         self._refuse_unknown_actor(message)
-        return message
+        return self._in_its_queue(message)
+
+    def _in_its_queue(self, message: Message[Any]) -> Message[Any]:
+        """As it was, or in the queue its actor has by now if nobody consumes that one any more."""
+        now_in = (self._actors or {}).get(message.actor_name)
+        if now_in is None or message.queue_name in self._queues:
+            return message
+        return message.copy(queue_name=now_in)
 
     def _on_its_way(self, row: LetterRow, message: Message[Any], now: int) -> tuple[Redrive, Captured | None]:
         """With its hooks and in one step where the broker is on Redis; else the movers publish it, with its hooks."""
@@ -108,46 +132,72 @@ class Redriver:
                 waiting = at_once(message)
             except Exception as error:
                 raise DistCronError(f"The message could not be made: {error}") from error
-            return Redrive(row.id, waiting, _run_of(message, now)), None
+            return Redrive(row.id, waiting, self._run_of(message, now), self._alone(message)), None
         if message.queue_name not in self._broker.queues:
             self._broker.declare_queue(message.queue_name)
         captured = self._backend.publisher.capture(message)
         data, calls = waiting_form(captured)
         waiting = Waiting(message.message_id, 0, {}, data, calls)
-        return Redrive(row.id, waiting, _run_of(captured.message, now)), captured
+        return Redrive(row.id, waiting, self._run_of(captured.message, now), self._alone(captured.message)), captured
 
     def _leaves(self, row: LetterRow) -> bool:
         """Whether its broker is another than the one of the store. By the URL alone, the letter says so."""
         return self._backend.by_outbox or (not self._own and row.about.get("outbox") is True)
 
     def _refuse_unknown_actor(self, message: Message[Any]) -> None:
-        if self._known and message.actor_name not in self._known:
+        if self._actors and message.actor_name not in self._actors:
             raise NotFoundError(
                 f"Nobody knows the actor {message.actor_name!r} any more, so the message would die again. "
-                f"{did_you_mean(message.actor_name, self._known)}"
+                f"{did_you_mean(message.actor_name, self._actors)}"
             )
 
-    def _told_actors(self) -> set[str]:
-        """Those that beats and workers tell of."""
-        told = self._backend.store.instances(keep=REMEMBERED)
-        return {str(name) for one in told for name in one.data.get("actors", {})} - {DLQ_ACTOR}
+    def _learn(self) -> dict[str, str]:
+        """Which actors and queues there are: by the code here, and as beats and workers tell."""
+        found: dict[str, str] = {}
+        for one in self._backend.store.instances(keep=REMEMBERED):
+            found |= {str(name): str(queue) for name, queue in one.data.get("actors", {}).items()}
+            self._queues |= {str(queue) for queue in one.data.get("queues", ())}
+        found |= {name: actor.queue_name for name, actor in self._broker.actors.items()}
+        found.pop(DLQ_ACTOR, None)
+        self._queues |= self._broker.get_declared_queues() | set(found.values())
+        return found
+
+    # -- a tick's -------------------------------------------------------------------------------------------
+
+    def _run_of(self, message: Message[Any], now: int) -> str:
+        """The run of a tick's message that starts again, for the history and for brokers that ask for a ticket."""
+        tick = message.options.get("distcron")
+        if not isinstance(tick, dict):
+            return ""
+        run = {
+            "schedule": str(tick.get("schedule", "")),
+            "queue": message.queue_name,
+            "place": self._places.of(message.queue_name).messages,
+            "rid": str(message.options.get("redis_message_id", "")),
+            "fire_time": str(tick.get("fire_time", "")),
+            "state": "queued",
+            "at": str(now),
+        }
+        return json.dumps(run)
+
+    def _alone(self, message: Message[Any]) -> str:
+        """The name of its schedule, if the runs of that must not overlap."""
+        tick = message.options.get("distcron")
+        name = str(tick.get("schedule", "")) if isinstance(tick, dict) else ""
+        if not name:
+            return ""
+        if name not in self._policies:
+            stored = self._backend.store.get([name]).get(name)
+            self._policies[name] = _overlap_of(stored)
+        return "" if self._policies[name] == "allow" else name
 
 
-def _run_of(message: Message[Any], now: int) -> str:
-    """The run of a tick's message that starts again, for the history and for brokers that ask for a ticket."""
-    tick = message.options.get("distcron")
-    if not isinstance(tick, dict):
-        return ""
-    run = {
-        "schedule": str(tick.get("schedule", "")),
-        "queue": message.queue_name,
-        "place": "",
-        "rid": str(message.options.get("redis_message_id", "")),
-        "fire_time": str(tick.get("fire_time", "")),
-        "state": "queued",
-        "at": str(now),
-    }
-    return json.dumps(run)
+def _overlap_of(stored: Stored | None) -> str:
+    """The policy of a schedule; what is gone or cannot be read holds nothing up."""
+    try:
+        return "allow" if stored is None else parse_spec(stored.spec).policy.overlap
+    except ScheduleError:
+        return "allow"
 
 
 class Pace:

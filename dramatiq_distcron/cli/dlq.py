@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..durations import parse_duration, utc
 from ..errors import ConfigurationError, StoreUnavailable
 from ..letters import REASONS
 from .exits import Exit
-from .output import ago, instant, print_json, print_table, printable
-from .parser import count
+from .output import ago, instant, plural, print_json, print_table, printable
+from .parser import count, instant_of
 from .where import add_command, open_state
 
 if TYPE_CHECKING:
@@ -45,10 +47,14 @@ def add_commands(commands: Any) -> None:
     discard.add_argument("--yes", "-y", action="store_true", help="do not ask")
     purge = add_command(verbs, "purge", _purge, "drop every letter for good")
     purge.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    _with_filters(add_command(verbs, "export", _export, "print letters as lines of JSON, arguments and all"))
+    exported = add_command(verbs, "export", _export, "print letters as lines of JSON, arguments and all")
+    exported.add_argument("ids", metavar="ID", nargs="*", help="the letters; or use filters; default: all")
+    _with_filters(exported)
     imported = add_command(verbs, "import", _import, "keep letters that export printed")
-    imported.add_argument("file", metavar="FILE", nargs="?", help="default: standard input")
-    add_command(verbs, "adopt", _adopt, "take over what lies among Dramatiq's own dead messages (.XQ)")
+    imported.add_argument("file", metavar="FILE", nargs="?", help="default, or -: standard input")
+    adopted = add_command(verbs, "adopt", _adopt, "take over what lies among Dramatiq's own dead messages (.XQ)")
+    help = "from this queue; may be repeated (default: those the app declares, or its workers tell of)"
+    adopted.add_argument("--queue", dest="queues", metavar="QUEUE", action="append", help=help)
 
 
 def _with_filters(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -65,7 +71,7 @@ def _with_filters(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _chosen(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("ids", metavar="ID", nargs="*", help="the letters; or use filters")
-    parser.add_argument("-n", "--limit", type=count, help="how many at most")
+    parser.add_argument("-n", "--limit", type=count, help="how many at most, the oldest first")
     return _with_filters(parser)
 
 
@@ -73,16 +79,14 @@ def _when(text: str) -> Callable[[int], datetime]:
     """An argument type: an instant, or how long ago, which the store's clock decides."""
     try:
         seconds = parse_duration(text)
-        return lambda now: utc(now - round(seconds * 1000))
+        return lambda now: utc(max(0, now - round(seconds * 1000)))
     except ConfigurationError:
         pass
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither 2h or 3d nor a date like 2026-03-29T00:00Z") from None
-    if found.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no zone: write {text}Z for UTC, or an offset")
-    return lambda now: found.astimezone(timezone.utc)
+        found = instant_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; nor is it 2h or 3d") from None
+    return lambda now: found
 
 
 def _filters(args: argparse.Namespace, distcron: DistCron) -> dict[str, Any]:
@@ -98,7 +102,7 @@ def _filters(args: argparse.Namespace, distcron: DistCron) -> dict[str, Any]:
 
 def _list(args: argparse.Namespace) -> int:
     distcron = open_state(args)
-    page = distcron.dead_letters.page(limit=args.limit, cursor=args.cursor, **_filters(args, distcron))
+    page = distcron.dead_letters.fill(limit=args.limit, cursor=args.cursor, **_filters(args, distcron))
     if args.json:
         print_json({"dead_letters": [_brief(one) for one in page.letters], "cursor": page.cursor})
         return Exit.OK
@@ -110,9 +114,19 @@ def _list(args: argparse.Namespace) -> int:
             for one in page.letters
         ],
     )
-    if page.cursor is not None and page.letters:
+    if page.cursor is not None:
         print(f"There may be more: --cursor {page.cursor}", file=sys.stderr)
+    elif not page.letters:
+        print(_of_none(distcron, args), file=sys.stderr)
     return Exit.OK
+
+
+def _of_none(distcron: DistCron, args: argparse.Namespace) -> str:
+    """What to look at where nothing is found."""
+    kept = distcron.dead_letters.count()
+    if not kept:
+        return f"No dead letters of app {distcron.settings.app!r} are kept here."
+    return f"None of the {plural(kept, 'letter')} fits. 'dramatiq-distcron dlq stats' shows of what kinds they are."
 
 
 def _brief(one: DeadLetter) -> dict[str, Any]:
@@ -132,10 +146,20 @@ def _show(args: argparse.Namespace) -> int:
         return Exit.OK
     trace = shown.pop("traceback")
     for name, value in shown.items():
-        print(f"{name.replace('_', ' '):16} {'-' if value is None else printable(value)}")
+        print(f"{name.replace('_', ' '):16} {printable(_readable(value))}")
     if trace:
         print(f"\n{printable(trace.rstrip(), keep=chr(10))}")
     return Exit.OK
+
+
+def _readable(value: Any) -> str:
+    if value is None or value == ():
+        return "-"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return ", caused by ".join(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _stats(args: argparse.Namespace) -> int:
@@ -165,18 +189,25 @@ def _stats(args: argparse.Namespace) -> int:
 def _redrive(args: argparse.Namespace) -> int:
     distcron = open_state(args)
     filters = _filters(args, distcron)
+    _refuse_vague(args, bool(filters), args.all, "--all")
     bar = _Progress(sys.stderr.isatty() and not args.json)
     how = {"all": args.all, "limit": args.limit, "rate": args.rate, "dry_run": args.dry_run}
     try:
         done = distcron.dead_letters.redrive(args.ids, progress=bar, **how, **filters)
     except (KeyboardInterrupt, StoreUnavailable):
-        print(f"\nIt ended early: {bar.redriven} letters were sent back. Call it again to go on.", file=sys.stderr)
+        bar.end()
+        if bar.redriven:
+            print(
+                f"It ended early: {plural(bar.redriven, 'letter')} went back. Call it again to go on.", file=sys.stderr
+            )
         raise
+    bar.end()
     if args.json:
         print_json({**asdict(done), "dry_run": args.dry_run})
     else:
         _tell_redriven(done, dry_run=args.dry_run)
-    return Exit.PARTLY if done.refused else Exit.OK
+    _tell_missing(done.missing)
+    return Exit.PARTLY if done.refused or done.missing else Exit.OK
 
 
 class _Progress:
@@ -185,74 +216,123 @@ class _Progress:
     def __init__(self, visible: bool) -> None:
         self.redriven = 0
         self._visible = visible
+        self._told = False
 
     def __call__(self, done: Redriven) -> None:
         self.redriven = done.redriven
         if self._visible:
+            self._told = True
             told = f"\r{done.redriven} sent back, {len(done.refused)} refused"
             print(told, end="", file=sys.stderr, flush=True)
 
+    def end(self) -> None:
+        if self._told:
+            print(file=sys.stderr)
+
 
 def _tell_redriven(done: Redriven, *, dry_run: bool) -> None:
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
-    print(f"{done.redriven} letters {'would be' if dry_run else 'were'} sent back.")
+    print(f"{plural(done.redriven, 'letter')} {'would go' if dry_run else 'went'} back.")
     if done.gone:
-        print(f"{done.gone} were gone by then.")
+        print(f"{done.gone} more were sent back or dropped by somebody else meanwhile.")
     for id, why in list(done.refused.items())[:20]:
         print(f"{printable(id)} stays: {printable(why)}", file=sys.stderr)
     if len(done.refused) > 20:
         print(f"and {len(done.refused) - 20} more stay.", file=sys.stderr)
+    if done.unchecked:
+        print("No worker told which actors there are, so nobody checked that theirs still are.", file=sys.stderr)
+
+
+def _tell_missing(ids: Sequence[str]) -> None:
+    if ids:
+        named = ", ".join(printable(id) for id in ids[:20])
+        print(f"Not among the dead letters: {named}{', ...' if len(ids) > 20 else ''}", file=sys.stderr)
+
+
+def _refuse_vague(args: argparse.Namespace, filtered: bool, all: bool, how_all: str) -> None:
+    """As the API does, in the words of the command line."""
+    ways = (bool(args.ids), filtered, all)
+    if not any(ways):
+        raise ConfigurationError(f"Say which letters: their ids, filters such as --actor sync, or {how_all}.")
+    if sum(ways) > 1:
+        raise ConfigurationError(f"Say which letters in one way: ids, or filters, or {how_all}.")
 
 
 def _discard(args: argparse.Namespace) -> int:
     distcron = open_state(args)
-    filters = _filters(args, distcron)
-    _sure(args, "Drop these letters for good?")
-    dropped = distcron.dead_letters.discard(args.ids, limit=args.limit, **filters)
-    return _say(args, {"discarded": dropped}, f"{dropped} letters were dropped.")
+    filters, letters = _filters(args, distcron), distcron.dead_letters
+    _refuse_vague(args, bool(filters), False, "dlq purge for all")
+    missing = letters.missing(args.ids)
+    count = len(set(args.ids)) - len(missing) if args.ids else letters.count(**filters)
+    if count:
+        _sure(args, f"Drop {plural(min(count, args.limit or count), 'letter')} for good?")
+    dropped = letters.discard(args.ids, limit=args.limit, **filters)
+    _tell_missing(missing)
+    _say(args, {"discarded": dropped, "missing": missing}, f"{plural(dropped, 'letter')} dropped.")
+    return Exit.PARTLY if missing else Exit.OK
 
 
 def _purge(args: argparse.Namespace) -> int:
     letters = open_state(args).dead_letters
-    _sure(args, f"Drop all {letters.count()} letters for good?")
-    dropped = letters.purge()
-    return _say(args, {"purged": dropped}, f"{dropped} letters were dropped.")
+    count = letters.count()
+    if count:
+        _sure(args, f"Drop all {plural(count, 'letter')} for good?")
+    dropped = letters.purge() if count else 0
+    return _say(args, {"purged": dropped}, f"{plural(dropped, 'letter')} dropped.")
 
 
 def _sure(args: argparse.Namespace, question: str) -> None:
     """Asks on a terminal. Raises ``ConfigurationError`` where nobody can be asked, or the answer is no."""
     if args.yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigurationError(f"{question} Say so with --yes: there is no terminal to ask on.")
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+    try:
+        answer = input(f"{question} [y/N] ")
+    except EOFError:
+        print(file=sys.stderr)
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
         raise ConfigurationError("Nothing was dropped.")
 
 
 def _export(args: argparse.Namespace) -> int:
     distcron = open_state(args)
-    for line in distcron.dead_letters.export(**_filters(args, distcron)):
+    filters = _filters(args, distcron)
+    missing = distcron.dead_letters.missing(args.ids)
+    for line in distcron.dead_letters.export(args.ids, **filters):
         print(line)
-    return Exit.OK
+    _tell_missing(missing)
+    return Exit.PARTLY if missing else Exit.OK
 
 
 def _import(args: argparse.Namespace) -> int:
     letters = open_state(args).dead_letters
     try:
-        if args.file is None:
-            new = letters.import_(sys.stdin)
-        else:
-            with open(args.file, encoding="utf-8") as lines:
-                new = letters.import_(lines)
+        with _opened(args.file) as lines:
+            new = letters.import_(lines)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{args.file or 'The input'} cannot be read: {error}") from error
-    return _say(args, {"imported": new}, f"{new} letters were new.")
+    return _say(args, {"imported": new}, f"{plural(new, 'letter')} kept; what was here already is as it was.")
+
+
+def _opened(file: str | None) -> AbstractContextManager[Iterable[str]]:
+    if file not in (None, "-"):
+        return open(str(file), encoding="utf-8")
+    if sys.stdin is None:
+        raise ConfigurationError("There is no input to read: name the file.")
+    return nullcontext(sys.stdin)
 
 
 def _adopt(args: argparse.Namespace) -> int:
-    adopted = open_state(args).dead_letters.adopt()
-    return _say(args, {"adopted": adopted}, f"{adopted} dead messages were taken over.")
+    done = open_state(args).dead_letters.adopt(args.queues)
+    if args.json:
+        print_json({"adopted": done.adopted, "queues": done.queues, "left": done.left})
+        return Exit.OK
+    queues = ", ".join(f"{printable(name)} ({count})" for name, count in sorted(done.queues.items()))
+    print(f"{plural(done.adopted, 'dead message')} taken over. Looked into: {queues}.")
+    if done.left:
+        print(f"{done.left} that cannot be decoded here stay where they are.", file=sys.stderr)
+    return Exit.OK
 
 
 def _say(args: argparse.Namespace, done: dict[str, Any], text: str) -> int:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Sized
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..clock import wall_ms
@@ -20,8 +18,8 @@ from ..zones import load_zone
 from .beat import add_app_arguments
 from .exits import Exit
 from .loading import LoadError, load_app
-from .output import ago, instant, print_json, print_table
-from .parser import count
+from .output import ago, instant, plural, print_json, print_table
+from .parser import count, instant_of
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -109,11 +107,9 @@ def _next_times(expression: CronExpression, zone: ZoneInfo, start: int, limit: i
 
 def _instant(text: str) -> int:
     try:
-        return instant_ms(datetime.fromisoformat(text.replace("Z", "+00:00")), "--from")
-    except ValueError:
-        raise ConfigurationError(
-            f"--from takes an instant with its zone: 2026-03-29T00:00:00Z, 2026-03-29T02:00+02:00; not {text!r}."
-        ) from None
+        return instant_ms(instant_of(text), "--from")
+    except ValueError as error:
+        raise ConfigurationError(f"--from takes an instant with its zone, and {error}.") from None
 
 
 def _local(time: int, zone: ZoneInfo) -> str:
@@ -180,7 +176,7 @@ def _show_check(args: argparse.Namespace, rows: list[_Row], findings: list[str])
         _print_rows(rows)
         for finding in findings:
             print(f"Finding: {finding.removesuffix('.')}.")
-        print(f"{_counted(rows, 'schedule')}, {_counted(findings, 'finding')}.")
+        print(f"{plural(len(rows), 'schedule')}, {plural(len(findings), 'finding')}.")
     return Exit.FINDINGS if findings else Exit.OK
 
 
@@ -192,10 +188,6 @@ def _print_rows(rows: list[_Row]) -> None:
     ]
     if table:
         print_table(["SCHEDULE", "WHEN", "ZONE", "ACTOR", "NEXT"], table)
-
-
-def _counted(things: Sized, what: str) -> str:
-    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
 def _json(row: _Row) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ..durations import iso
 if TYPE_CHECKING:
     from ..api.infos import ScheduleInfo
 
-__all__ = ["ago", "instant", "print_json", "print_table", "printable", "state_of"]
+__all__ = ["ago", "instant", "plural", "print_json", "print_table", "printable", "state_of"]
 
 
 def print_json(data: Any) -> None:
@@ -38,6 +38,10 @@ def printable(value: Any, *, keep: str = "") -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def instant(ms: int | None) -> str | None:

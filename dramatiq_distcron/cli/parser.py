@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
@@ -12,7 +13,7 @@ from ..durations import parse_duration
 from ..errors import ConfigurationError
 from ..suggestions import did_you_mean
 
-__all__ = ["Parser", "count", "duration"]
+__all__ = ["Parser", "count", "duration", "instant_of"]
 
 T = TypeVar("T")
 
@@ -59,6 +60,23 @@ def duration(check: Callable[[float], T]) -> Callable[[str], T]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
+
+
+def instant_of(text: str) -> datetime:
+    """An instant of a command line: ISO 8601 with a zone. Raises ``ValueError`` with what to write."""
+    # A day and a zone would be read as a day and a time.
+    day = re.fullmatch(r"(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:\d\d)?", text)
+    written = f"{day[1]}T00:00{day[2] or ''}" if day else text
+    try:
+        found = datetime.fromisoformat(written.replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"{text!r} is no date like 2026-03-29T00:00Z or 2026-03-29T02:00+02:00") from None
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r} has no zone: write {written}Z for UTC, or an offset")
+    try:
+        return found.astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"{text!r} is outside the years 1 to 9999 in UTC") from None
 
 
 def count(text: str) -> int:

@@ -22,7 +22,7 @@ from ..errors import ConfigurationError, ConflictError
 from ..letters import DLQ_ACTOR, Redact, about_death, dlq_queue, guessed_reason, indexes_of
 from ..logs import get_logger
 from ..schedules import ScheduleHost
-from ..store.base import NEVER, Letter, LetterRow, Query, Store
+from ..store.base import Letter, LetterRow, Query
 from ..version import VERSION
 from .marks import attempt_of, marks_of
 
@@ -69,8 +69,8 @@ class DeadLetters(Middleware):
         Unless given it comes from ``DISTCRON_DEAD_LETTERS_MAX_AGE``, such as ``90d`` or ``none``.
       max_count: how many are kept, the newest (default 100,000; ``None``: all). What is dropped is told before, in the
         log and to the ``on_drop`` hooks. Unless given it comes from ``DISTCRON_DEAD_LETTERS_MAX_COUNT``.
-      per_actor: a :class:`Retention` for the letters of some actors, by name. Its age counts in the place of
-        ``max_age``, its number beside ``max_count``.
+      per_actor: a :class:`Retention` for the letters of some actors, by name, in the place of the general one: they
+        count for no ``max_count`` but their own.
       redact: ``(actor, args, kwargs) -> (args, kwargs)``: what may be shown of a message's arguments. The message
         itself is kept whole, or it could not be redriven.
 
@@ -91,16 +91,32 @@ class DeadLetters(Middleware):
             raise ConfigurationError(f"redact must be callable, not {redact!r}.")
         given = {"max_age": max_age, "max_count": max_count}
         self.retention = Retention(**retention_from(given))
+        if not isinstance(per_actor or {}, Mapping):
+            raise ConfigurationError(
+                f"per_actor must be a dict of actors' names and Retention(...), not {per_actor!r}."
+            )
         self.per_actor = dict(per_actor or {})
         for actor, retention in self.per_actor.items():
             if not isinstance(retention, Retention):
                 raise ConfigurationError(f"per_actor must give {actor!r} a Retention(...), not {retention!r}.")
         self.handlers: dict[str, Handler] = {}
         self.on_drop: list[Callable[[list[DeadLetter]], Any]] = []
-        self.redact = redact
+        self.redact = None if redact is None else self._telling_failures(redact)
         self._distcron: DistCron | None = None
         self._actor: Actor[Any, Any] | None = None
         self._warned = False
+
+    def _telling_failures(self, redact: Redact) -> Redact:
+        def careful(actor: str, args: Any, kwargs: Any) -> Any:
+            try:
+                shown_args, shown_kwargs = redact(actor, args, kwargs)
+                return list(shown_args), dict(shown_kwargs)
+            except Exception as error:
+                # Its words may be what should not be seen.
+                self.logger.error("redact= failed with %s: no arguments of %s are shown.", type(error).__name__, actor)
+                raise
+
+        return careful
 
     def attach(self, distcron: DistCron, broker: Broker) -> None:
         """Tells it who records, and declares the actor that tells the handlers."""
@@ -134,7 +150,7 @@ class DeadLetters(Middleware):
         """What is kept of a message that died. ``by_outbox``: its broker is not where the letter is."""
         error = message._exception
         reason = marks_of(message).reason or self._guess(broker, message, error)
-        host, inner = socket.gethostname(), message._message
+        host, inner = socket.gethostname(), _as_it_came(message)
         data = _encoded(inner)
         about = about_death(inner, error, reason, host=host, version=VERSION, redact=self.redact)
         if by_outbox:
@@ -162,26 +178,34 @@ class DeadLetters(Middleware):
 
     # -- telling --------------------------------------------------------------------------------------------
 
-    def _handle(self, id: str, handler: str | None = None) -> None:
-        """What the actor does: each handler is called in a message of its own, so that one that fails disturbs none."""
-        assert self._distcron is not None
-        row = self._distcron.open_backend().store.letter(id)
-        if row is None:
+    def _handle(self, id: str, handler: str | None = None, kept: dict[str, Any] | None = None) -> None:
+        """What the actor does. Parameters:
+        handler: which one is to be called; unless given, all, each in a message of its own if there are several, so
+          that one that fails disturbs none.
+        kept: the letter as it was then: what one handler does with it keeps no other from being told.
+        """
+        letter = self._letter(id, kept)
+        if letter is None:
             self.logger.info("Letter %s was redriven or dropped before anybody was told.", id)
-            return
-        letter = dead_letter(row)
-        if handler is None and len(self.handlers) > 1:
+        elif handler is None and len(self.handlers) > 1:
             assert self._actor is not None
             for name in self.handlers:
-                self._actor.send(id, name)
+                self._actor.send(id, name, _told(letter))
         elif handler is not None and handler not in self.handlers:
             raise ConflictError(f"This worker has no handler {handler!r} of dead letters. Is its module loaded?")
         elif self.handlers:
-            (self.handlers[handler] if handler else next(iter(self.handlers.values())))(letter)
+            (self.handlers[handler] if handler else next(iter(self.handlers.values())))(dead_letter(letter))
         else:
+            shown = dead_letter(letter)
             self.logger.error(
-                "Dead letter %s: %s on %s, %s: %s", letter.id, letter.actor, letter.queue, letter.reason, letter.error
+                "Dead letter %s: %s on %s, %s: %s", id, shown.actor, shown.queue, shown.reason, shown.error
             )
+
+    def _letter(self, id: str, kept: dict[str, Any] | None) -> LetterRow | None:
+        assert self._distcron is not None
+        if kept is not None:
+            return LetterRow(id, kept["dead_at"], kept["about"], b"")
+        return self._distcron.open_backend().store.letter(id)
 
     def after_nack(self, broker: Broker, message: MessageProxy) -> None:
         """That nobody could be told must not go unnoticed."""
@@ -200,9 +224,9 @@ class DeadLetters(Middleware):
         now = store.now()
         dropped = sum(self._drop_old(limit, indexes, now) for indexes, limit in self._by_age())
         for actor, retention in self.per_actor.items():
-            dropped += self._drop_many(retention, (("actor", actor),))
-        dropped += self._drop_many(self.retention, ())
-        self._warn_nearly(store.count_letters(Query()))
+            dropped += self._drop_many(retention, actor)
+        dropped += self._drop_many(self.retention, None)
+        self._warn_nearly(self._count(None))
         return dropped
 
     def _by_age(self) -> list[tuple[Indexes, Retention]]:
@@ -217,41 +241,67 @@ class DeadLetters(Middleware):
         if retention.max_age is None:
             return 0
         until = now - milliseconds(retention.max_age, "max_age")
-        return self._drop(Query(indexes, until=until, oldest_first=True), None, "max_age")
-
-    def _drop_many(self, retention: Retention, indexes: Indexes) -> int:
-        if retention.max_count is None:
-            return 0
-        return self._drop(Query(indexes, until=NEVER, oldest_first=True), retention.max_count, "max_count")
-
-    def _drop(self, query: Query, keep: int | None, why: str) -> int:
-        """Drops the oldest of the query, or those that are more than ``keep``."""
+        query = Query(indexes, until=until, oldest_first=True)
         assert self._distcron is not None
         store = self._distcron.open_backend().store
         dropped = 0
-        while rows := self._dropped_next(store, query, keep):
-            self._tell_dropped([dead_letter(row) for row in rows], why)
+        while rows := store.letters(query, _BATCH):
+            if not self._tell_dropped(rows, f"an age of over {(now - until) / 1000:g} s"):
+                break
             dropped += store.drop_letters([row.id for row in rows])
         return dropped
 
-    def _dropped_next(self, store: Store, query: Query, keep: int | None) -> list[LetterRow]:
-        if keep is None:
-            return store.letters(query, _BATCH)
-        if store.count_letters(query) <= keep:
-            return []
-        rows = store.letters(query, _BATCH)
-        # Counted after they were read: other workers drop the same ones, and must not make these too many.
-        return rows[: max(0, store.count_letters(query) - keep)]
+    def _drop_many(self, retention: Retention, actor: str | None) -> int:
+        """Drops the oldest of an actor, or of all without a limit of their own, that are too many."""
+        assert self._distcron is not None
+        store, most, dropped = self._distcron.open_backend().store, retention.max_count, 0
+        while most is not None and self._count(actor) > most:
+            rows = self._oldest(actor)
+            # Counted after they were read: other workers drop the same ones, and must not make these too many.
+            rows = rows[: max(0, self._count(actor) - most)]
+            whose = "" if actor is None else f" of {actor}"
+            if not rows or not self._tell_dropped(rows, f"a max_count of {most}{whose}"):
+                break
+            dropped += store.drop_letters([row.id for row in rows])
+        return dropped
 
-    def _tell_dropped(self, letters: list[DeadLetter], why: str) -> None:
+    def _count(self, actor: str | None) -> int:
+        assert self._distcron is not None
+        count = self._distcron.open_backend().store.count_letters
+        if actor is not None:
+            return count(Query((("actor", actor),)))
+        return count(Query()) - sum(count(Query((("actor", own),))) for own in self.per_actor)
+
+    def _oldest(self, actor: str | None) -> list[LetterRow]:
+        """Some letters, the oldest first."""
+        assert self._distcron is not None
+        store = self._distcron.open_backend().store
+        query = Query(() if actor is None else (("actor", actor),), oldest_first=True)
+        found: list[LetterRow] = []
+        after: tuple[int, str] | None = None
+        while len(found) < _BATCH and (rows := store.letters(query, _BATCH, after)):
+            after = (rows[-1].dead_at, rows[-1].id)
+            found += [row for row in rows if actor is not None or row.about.get("actor") not in self.per_actor]
+        return found[:_BATCH]
+
+    def _tell_dropped(self, rows: list[LetterRow], why: str) -> bool:
+        """Whether they may be dropped: a hook that fails may be the one that saves them."""
+        letters = [dead_letter(row) for row in rows]
         self.logger.warning(
-            "%d dead letters are dropped for %s, from %s to %s.", len(letters), why, letters[0].id, letters[-1].id
+            "%d dead letters are dropped for %s: of %s, from %s to %s.",
+            len(letters),
+            why,
+            ", ".join(sorted({letter.actor for letter in letters})[:5]),
+            letters[0].id,
+            letters[-1].id,
         )
         for hook in self.on_drop:
             try:
                 hook(letters)
             except Exception:
-                self.logger.exception("A hook that is told of dropped letters failed.")
+                self.logger.exception("A hook that is told of dropped letters failed, so they are kept for now.")
+                return False
+        return True
 
     def _warn_nearly(self, count: int) -> None:
         most = self.retention.max_count
@@ -264,6 +314,20 @@ class DeadLetters(Middleware):
                 most,
             )
         self._warned = nearly
+
+
+def _told(letter: LetterRow) -> dict[str, Any]:
+    return {"dead_at": letter.dead_at, "about": dict(letter.about)}
+
+
+def _as_it_came(message: MessageProxy) -> Message[Any]:
+    """With the arguments it had before its actor changed them, and what its options tell by now."""
+    before = marks_of(message).handed_over
+    inner: Message[Any] = message._message
+    if before is None:
+        return inner
+    came: Message[Any] = Message.decode(before)
+    return inner.copy(args=came.args, kwargs=came.kwargs)
 
 
 def _is_age(error: BaseException | None) -> bool:

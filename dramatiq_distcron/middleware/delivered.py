@@ -22,6 +22,7 @@ __all__ = [
     "RETRYING",
     "SUCCEEDED",
     "Skipped",
+    "as_handed_over",
     "postponed",
     "text_of",
     "tick_of",
@@ -32,8 +33,25 @@ SUCCEEDED, RETRYING, DEAD, DROPPED = "succeeded", "retrying", "dead", "dropped"
 NOT_RECORDED = "retry_not_recorded"
 
 
+#: What nobody can change in place.
+_UNCHANGING = (str, int, float, bool, bytes, type(None))
+
+
 class Skipped(SkipMessage):
     """A delivery that is not to run: too late, or a copy."""
+
+
+def as_handed_over(message: MessageProxy) -> bytes | None:
+    """The message before its actor sees it, for the actor may change what it is given in place.
+
+    ``None``: there is nothing in it that can be changed, or it cannot be encoded.
+    """
+    if all(isinstance(value, _UNCHANGING) for value in (*message.args, *message.kwargs.values())):
+        return None
+    try:
+        return message._message.encode()
+    except Exception:
+        return None
 
 
 def postponed(message: MessageProxy, why: object) -> SettlePostponed:
@@ -45,7 +63,11 @@ def text_of(error: BaseException | None) -> str:
     """Its class and its words, cut to a size that a record can have."""
     if error is None:
         return ""
-    return f"{type(error).__name__}: {error}"[:500].encode("utf-8", "replace").decode()
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = f"{type(error).__name__}: <its text cannot be made>"
+    return text[:500].encode("utf-8", "replace").decode()
 
 
 def tick_of(message: MessageProxy, started: Started | None) -> Tick:

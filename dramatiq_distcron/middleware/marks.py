@@ -35,7 +35,7 @@ class Marks:
     what becomes of it if it fails is not decided yet. ``planned`` is its retry, ``reason`` why there is none, and
     ``announce`` the message that tells of its end. ``counted``: its deliveries are. ``ending`` and the messages
     ``captured`` for it are kept for when it must be recorded again; ``settled`` says that it is, and ``kept`` that
-    there is a letter of it.
+    there is a letter of it. ``handed_over`` is the message before its actor saw it, if that may have changed it.
     """
 
     end: tuple[str, str] | None = None
@@ -52,6 +52,7 @@ class Marks:
     captured: list[Captured] = field(default_factory=list)
     settled: bool = False
     kept: bool = False
+    handed_over: bytes | None = None
 
 
 def marks_of(message: MessageProxy) -> Marks:

@@ -15,6 +15,7 @@ from ..letters import DLQ_ACTOR
 from ..logs import get_logger
 from ..store.base import REMEMBERED, Instance
 from ..version import VERSION
+from .dead_letters import DeadLetters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,8 +46,14 @@ def about_process(
         "started_at": started_at,
         "last_pass_at": last_pass_at,
         "queues": queues,
+        "handlers": sorted(_handlers(broker)),
         "actors": {name: actor.queue_name for name, actor in sorted(broker.actors.items())},
     }
+
+
+def _handlers(broker: Broker) -> set[str]:
+    """Those of dead letters."""
+    return {name for one in broker.middleware if isinstance(one, DeadLetters) for name in one.handlers}
 
 
 class Presence(Middleware):
@@ -103,7 +110,7 @@ class Presence(Middleware):
         while True:
             try:
                 self._tell(broker)
-                self._warn_unheard(broker)
+                self._warn_of_handlers(broker)
             except DistCronError as error:
                 self.logger.debug("The worker could not tell that it is there: %s", error)
             except Exception:
@@ -118,14 +125,33 @@ class Presence(Middleware):
         about = about_process(broker, "worker", self._started_at, queues=self._queues)
         store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
 
-    def _warn_unheard(self, broker: Broker) -> None:
-        """Once, if nobody will tell the handlers of dead letters."""
-        if self._warned or DLQ_ACTOR not in broker.actors or is_heard(self._backend().store):
+    def _warn_of_handlers(self, broker: Broker) -> None:
+        """Once, if nobody will tell the handlers of dead letters, or only some of them."""
+        if self._warned or DLQ_ACTOR not in broker.actors:
             return
-        self._warned = True
         queue = broker.actors[DLQ_ACTOR].queue_name
-        self.logger.warning(
-            "No worker consumes the queue %r, so nobody is told of dead letters. Start one without -Q, or with -Q %s.",
-            queue,
-            queue,
-        )
+        unknown = self._unknown_handlers(broker, queue)
+        if not is_heard(self._backend().store):
+            self._warned = True
+            self.logger.warning(
+                "No worker consumes the queue %r, so nobody is told of dead letters. Start one without -Q, or with "
+                "-Q %s.",
+                queue,
+                queue,
+            )
+        elif unknown:
+            self._warned = True
+            self.logger.warning(
+                "Other workers have handlers of dead letters that this one does not know: %s. Whoever takes a letter "
+                "up calls its own: load all of them here too, or keep this worker from the queue %r with -Q.",
+                ", ".join(unknown),
+                queue,
+            )
+
+    def _unknown_handlers(self, broker: Broker, queue: str) -> list[str]:
+        """Those of others who consume the queue, if we do."""
+        if queue not in self._queues:
+            return []
+        told = [one.data for one in self._backend().store.instances(keep=REMEMBERED)]
+        others = {name for one in told if queue in one.get("queues", ()) for name in one.get("handlers", ())}
+        return sorted(others - _handlers(broker))

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from dramatiq.middleware import Middleware
 
 from ..errors import DistCronError, SettlePostponed, StoreUnavailable
+from ..letters import ORIGIN
 from ..logs import get_logger
 from ..store.base import Ending, Refused, Started
 from ..store.redis import is_passing
 from ..tick import set_current_tick
-from .delivered import DEAD, DROPPED, NOT_RECORDED, SUCCEEDED, Skipped, postponed, text_of, tick_of
+from .delivered import DEAD, DROPPED, NOT_RECORDED, SUCCEEDED, Skipped, as_handed_over, postponed, text_of, tick_of
 from .endings import Endings, keeper_of
 from .marks import attempt_of, marks_of
 
@@ -64,6 +65,7 @@ class Settle(Middleware):
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         """Notes that the run began. Raises ``SkipMessage`` for a copy, and for a first delivery that came too late."""
+        marks_of(message).handed_over = as_handed_over(message)
         tick = message.options.get("distcron")
         if tick is None:
             return
@@ -72,7 +74,8 @@ class Settle(Middleware):
         started = self._claim(message) if self._backend().by_outbox else self._start(message)
         set_current_tick(tick_of(message, started))
         expires = message.options.get("expires")
-        if expires is None or started is None or started.before != "queued":
+        if expires is None or started is None or started.before != "queued" or ORIGIN in message.options:
+            # Whoever sends a dead one back wants it to run.
             return
         late = started.now - started.enqueued_at - expires
         if late > 0:

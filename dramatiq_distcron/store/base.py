@@ -284,12 +284,14 @@ class Redrive(NamedTuple):
     """A letter that goes back as a new message, whose id is the key of ``waiting``: into its queue at once if that has
     calls, else among those that wait, for whoever publishes them.
 
-    ``run`` is that of the new message, if it is a tick's.
+    ``run`` is that of the new message, if it is a tick's. With ``alone``, the name of its schedule, it goes back only
+    if no other run of that is outstanding.
     """
 
     id: str
     waiting: Waiting
     run: str = ""
+    alone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def log(letter: DeadLetter) -> None:
 @distcron.dead_letters.handler
 def alert(letter: DeadLetter) -> None:
     """Wakes somebody for the first letter of a kind, and not for the next thousand."""
-    if distcron.dead_letters.count(fingerprint=letter.fingerprint) == 1:
+    if distcron.dead_letters.count(fingerprint=letter.fingerprint, until=letter.dead_at - 1) == 0:
         print(f"ALERT: a new kind of death: {letter.actor}, {letter.error}: {letter.text}", flush=True)
 
 

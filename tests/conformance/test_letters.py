@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -251,6 +252,20 @@ def test_what_is_not_there_is_not_found(letters: Letters) -> None:
     assert letters.store.count_letters(Query()) == 0
 
 
+def test_many_letters_of_one_moment_are_all_found_once(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dramatiq_distcron.store.redis.letters.CHUNK", 4)
+    for number in range(30):
+        letters.put(f"m{number:02}", 1000 if number < 25 else 2000, error="KeyError")
+    for query in (Query(), Query([("actor", "job"), ("error", "KeyError")]), Query(oldest_first=True)):
+        found: list[str] = []
+        after = None
+        while rows := letters.store.letters(query, 7, after):
+            found += [row.id for row in rows]
+            after = (rows[-1].dead_at, rows[-1].id)
+        assert len(found) == 30
+        assert sorted(found) == [f"m{number:02}" for number in range(30)]
+
+
 # -- dropped and put ------------------------------------------------------------------------------------------
 
 
@@ -329,6 +344,20 @@ def test_a_letter_that_is_gone_begins_no_run(letters: Letters) -> None:
     assert letters.store.redrive([letters.again("nobody", run='{"state": "queued", "at": "5"}')]) == ["gone"]
     assert letters.store.start_run("again", "worker") is None
     assert letters.back() == []
+
+
+def test_a_letter_whose_run_must_be_alone_goes_back_if_it_is(letters: Letters, hands: Hands) -> None:
+    letters.die("a", "b")
+    run = json.dumps(
+        {"schedule": "nightly", "queue": QUEUE, "place": "", "rid": "", "fire_time": "1", "state": "queued"}
+    )
+    first = letters.again("letter of a", run=run)._replace(alone="nightly")
+    second = letters.again("letter of b", message_id="later", run=run)._replace(alone="nightly")
+    assert letters.store.redrive([first, second]) == ["ok", "outstanding again"]
+    assert (letters.ids(), letters.back()) == (["letter of b"], ["again"])
+    (message,) = hands.take()
+    assert letters.store.settle(hands.ending(message, "succeeded")) == "settled"
+    assert letters.store.redrive([second]) == ["ok"]
 
 
 # -- Dramatiq's own -------------------------------------------------------------------------------------------

@@ -18,10 +18,11 @@ from dramatiq import Message, Worker
 from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import DeadLetter, DeadLetters, DistCron, StoreUnavailable, current_tick, every, install
+from dramatiq_distcron.api.letter_moves import Adopted
 from dramatiq_distcron.backends import broker_at
 from dramatiq_distcron.letters import DLQ_QUEUE, ORIGIN
 from dramatiq_distcron.server import Server
-from dramatiq_distcron.store.base import Letter
+from dramatiq_distcron.store.base import Letter, Query
 from tests.integration.conftest import Running
 from tests.integration.test_retries import cut_at
 from tests.proxies import Proxy, nothing_is_lost
@@ -257,8 +258,8 @@ def test_what_died_without_us_is_taken_over_and_goes_back(server: Server, namesp
         # One that nobody can read, and one whose message is gone.
         client.zadd(f"{namespace}:default.XQ", {"foreign": 1, "gone": 2})
         client.hset(f"{namespace}:default.XQ.msgs", "foreign", b"\x80")
-        assert app.letters.adopt() == 3
-        assert app.letters.adopt() == 0
+        assert app.letters.adopt() == Adopted({"default": 3}, left=2)
+        assert app.letters.adopt() == Adopted({"default": 0}, left=2)
         assert client.zcard(f"{namespace}:default.XQ") == 2
         assert {(one.actor, one.message["args"][0]) for one in app.letters.list()} == {("job", "…")}
         app.broken = False
@@ -291,6 +292,32 @@ def test_a_letter_of_another_broker_goes_back_by_its_workers(server: Server, nam
     client.close()
 
 
+def test_letters_that_come_and_go_hide_no_other_and_show_none_twice(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dramatiq_distcron.store.redis.letters.CHUNK", 5)
+    store: Any = app.letters._backend().store
+    wanted = [("actor", "job"), ("queue", "default")]
+    for number in range(40):
+        data = app.job.message(number).encode()
+        store.put_letters([(Letter(f"m{number:02}", {"actor": "job"}, data, wanted), 1000 + number)])
+    chunk = store._chunk
+
+    def meanwhile(*given: Any) -> Any:
+        found = chunk(*given)
+        if len(found) == 5 and store.count_letters(Query()) > 20:
+            store.drop_letters([id for _, id in found[:3]])
+            store.put_letters([(Letter(f"new {found[0]}", {"actor": "job"}, b"", wanted), 5)])
+        return found
+
+    monkeypatch.setattr(store, "_chunk", meanwhile)
+    for oldest_first in (False, True):
+        query = Query(wanted, oldest_first=oldest_first, since=1000)
+        before = set(store._client.zrange(store.keys.dead, 0, -1))
+        found = [row.id for row in store.letters(query, 100)]
+        assert len(found) == len(set(found))
+        still = set(store._client.zrange(store.keys.dead, 0, -1)) & before
+        assert {id.decode() for id in still if id.startswith(b"m")} <= set(found)
+
+
 # -- who hears of them ----------------------------------------------------------------------------------------
 
 
@@ -304,6 +331,21 @@ def test_that_nobody_hears_of_dead_letters_is_said_at_the_start_and_in_the_statu
     assert app.distcron.status().dead_letters == {"kept": 0, "told": told}
     app.stop()
     assert ("so nobody is told of dead letters" in caplog.text) != told
+
+
+def test_a_worker_that_does_not_know_all_handlers_says_so(
+    app: App, caplog: pytest.LogCaptureFixture, server: Server, namespace: str
+) -> None:
+    app.letters.handler(told_elsewhere)
+    app.start()
+    wait_until(lambda: app.distcron.status().instances, "the worker")  # type: ignore[union-attr]
+    with app_of(server.url, namespace) as other:
+        other.start()
+        wait_until(lambda: "that this one does not know" in caplog.text, "the warning")
+    assert f"{__name__}.told_elsewhere" in caplog.text
+
+
+def told_elsewhere(letter: DeadLetter) -> None: ...
 
 
 def test_a_second_worker_of_the_process_that_hears_of_them_counts(app: App) -> None:

@@ -24,13 +24,17 @@ from dramatiq_distcron import (
     DistCron,
     NotFoundError,
     Retention,
+    RunOutstanding,
+    every,
     install,
 )
 from dramatiq_distcron.api.redriving import Pace, Redriven
+from dramatiq_distcron.beat import Beat
+from dramatiq_distcron.durations import iso
 from dramatiq_distcron.errors import StoreRefused, StoreUnavailable
 from dramatiq_distcron.letters import DLQ_ACTOR, DLQ_QUEUE, ORIGIN
-from dramatiq_distcron.store.base import Instance, Letter
-from tests.support import queued
+from dramatiq_distcron.store.base import Ending, Instance, Letter
+from tests.support import queued, wait_until
 
 Start = Callable[[], Worker]
 DAY = 86_400_000
@@ -269,6 +273,67 @@ def test_nothing_secret_is_logged_or_shown(
     assert queued(stub_broker)[-1].args == ("s3cret",)
 
 
+class Wordless(Exception):
+    """An error whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise KeyError("no words")
+
+
+class Odd(Exception):
+    """An error whose text is none."""
+
+    def __str__(self) -> str:
+        return 5  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("error", [Wordless(), Odd()])
+def test_an_error_whose_text_cannot_be_made_makes_a_letter(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, error: Exception
+) -> None:
+    failing(stub_broker, error).send()
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.error, letter.text) == (type(error).__name__, "<its text cannot be made>")
+
+
+def test_a_letter_keeps_the_arguments_that_its_actor_was_given(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    """A redrive must not run with what was left of them."""
+    seen: list[Any] = []
+
+    def job(items: list[Any], *, more: dict[str, Any]) -> None:
+        seen.append((list(items), dict(more)))
+        items.pop(0)
+        items.append(object())
+        more.clear()
+        raise KeyError("no")
+
+    dramatiq.actor(job, broker=stub_broker, max_retries=0).send([1, 2, 3], more={"a": 1})
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.message["args"], letter.message["kwargs"]) == ([[1, 2, 3]], {"more": {"a": 1}})
+    distcron.dead_letters.redrive(letter)
+    stub_broker.join("default", fail_fast=False)
+    assert seen == [([1, 2, 3], {"a": 1})] * 2
+
+
+def test_a_redact_that_fails_shows_nothing_and_is_told_without_its_words(
+    stub_broker: StubBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def redact(actor: str, args: Any, kwargs: Any) -> Any:
+        raise ValueError(f"the secret is {args}")
+
+    stub_broker.add_middleware(DeadLetters(redact=redact))
+    distcron = install(stub_broker)
+    died(stub_broker, failing(stub_broker).message("hunter2"))
+    (letter,) = distcron.dead_letters.list()
+    assert "hunter2" not in str(letter)
+    assert "redact= failed with ValueError: no arguments of job are shown." in caplog.text
+    assert "hunter2" not in caplog.text
+
+
 # -- being told -----------------------------------------------------------------------------------------------
 
 
@@ -332,6 +397,26 @@ def test_without_a_handler_the_letter_is_logged(
     assert "argument" not in record.getMessage()
 
 
+def test_what_one_handler_does_with_a_letter_keeps_no_other_from_being_told(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    told: list[DeadLetter] = []
+
+    @distcron.dead_letters.handler
+    def send_back(letter: DeadLetter) -> None:
+        if letter.origin is None:
+            distcron.dead_letters.redrive(letter)
+
+    distcron.dead_letters.handler(told.append)
+    failing(stub_broker).send("x")
+    worked_off(stub_broker, start())
+    wait_until(lambda: len(told) == 2, "both deaths")
+    (left,) = distcron.dead_letters.list()
+    assert [one.message["args"] for one in told] == [["x"], ["x"]]
+    assert told[1] == left
+    assert told[1].origin is not None
+
+
 def test_a_letter_that_is_gone_by_then_tells_nobody(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
     seen: list[DeadLetter] = []
     distcron.dead_letters.handler(seen.append)
@@ -358,12 +443,22 @@ def test_the_actor_of_on_retry_exhausted_is_told_too(stub_broker: StubBroker, di
     assert (len(told), len(seen)) == (1, 1)
 
 
+class Alert:
+    def notify(self, letter: DeadLetter) -> None: ...
+
+    async def later(self, letter: DeadLetter) -> None: ...
+
+    async def __call__(self, letter: DeadLetter) -> None: ...
+
+
 def test_handlers_without_a_name_of_their_own_do_not_replace_each_other(distcron: DistCron) -> None:
     for _ in range(3):
         distcron.dead_letters.handler(lambda letter: None)
         distcron.dead_letters.handler(functools.partial(print))
+        distcron.dead_letters.handler([].append)
+        distcron.dead_letters.handler(Alert().notify)
     own = distcron.dead_letters._own
-    assert len(own.handlers) == 6
+    assert len(own.handlers) == 12
 
 
 def test_a_module_that_is_loaded_again_replaces_its_handlers(distcron: DistCron) -> None:
@@ -376,11 +471,17 @@ async def asynchronous(letter: DeadLetter) -> None:
     raise AssertionError("nobody awaits it")
 
 
-@pytest.mark.parametrize("function", [asynchronous, None, "alert"])
+@pytest.mark.parametrize("function", [asynchronous, Alert().later, Alert(), None, "alert"])
 @pytest.mark.parametrize("where", ["handler", "on_drop"])
 def test_what_cannot_be_called_plainly_is_refused_as_a_handler(distcron: DistCron, function: Any, where: str) -> None:
     with pytest.raises(ConfigurationError, match="plain function"):
         getattr(distcron.dead_letters, where)(function)
+
+
+@pytest.mark.parametrize("where", ["handler", "on_drop"])
+def test_what_takes_no_letter_is_refused_as_a_handler(distcron: DistCron, where: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be called with one argument"):
+        getattr(distcron.dead_letters, where)(lambda: None)
 
 
 def test_a_broker_without_the_middleware_has_no_handlers() -> None:
@@ -534,6 +635,20 @@ def test_the_oldest_are_dropped_beyond_a_number(stub_broker: StubBroker) -> None
     assert ids(app.distcron) == ["0", "1"]
 
 
+def test_letters_of_an_actor_with_a_limit_of_its_own_count_for_no_other(stub_broker: StubBroker) -> None:
+    app = Clocked(stub_broker, max_count=2, per_actor={"bill": Retention(max_age=None, max_count=None)})
+    for number in range(600):
+        put(app.distcron, f"bill {number}", app.now - 100 * DAY, actor="bill")
+    for number in range(4):
+        put(app.distcron, f"noise {number}", app.now + number, actor="noise")
+    assert app.retain() == 2
+    assert (app.distcron.dead_letters.count(actor="bill"), ids(app.distcron, actor="noise")) == (
+        600,
+        ["noise 3", "noise 2"],
+    )
+    assert app.retain() == 0
+
+
 def test_a_limit_of_an_actor_counts_in_the_place_of_the_general_age(stub_broker: StubBroker) -> None:
     limits = {"billing": Retention(max_age=None), "chatty": Retention(max_age=86_400, max_count=1)}
     app = Clocked(stub_broker, max_age=10 * 86_400, per_actor=limits)
@@ -563,10 +678,6 @@ def test_what_is_dropped_is_told_before_it_is(stub_broker: StubBroker, caplog: p
     seen: list[tuple[list[str], int]] = []
 
     @app.distcron.dead_letters.on_drop
-    def broken(letters: list[DeadLetter]) -> None:
-        raise RuntimeError
-
-    @app.distcron.dead_letters.on_drop
     def hook(letters: list[DeadLetter]) -> None:
         seen.append(([one.id for one in letters], app.distcron.dead_letters.count()))
 
@@ -574,7 +685,31 @@ def test_what_is_dropped_is_told_before_it_is(stub_broker: StubBroker, caplog: p
         put(app.distcron, f"m{number}", app.now + number)
     assert app.retain() == 2
     assert seen == [(["m0", "m1"], 3)]
-    assert "2 dead letters are dropped for max_count, from m0 to m1" in caplog.text
+    assert "2 dead letters are dropped for a max_count of 1: of job, from m0 to m1" in caplog.text
+
+
+def test_a_hook_that_fails_keeps_what_it_may_have_been_meant_to_save(
+    stub_broker: StubBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Clocked(stub_broker, max_count=1, max_age=3 * 86_400)
+    saved: list[str] = []
+
+    @app.distcron.dead_letters.on_drop
+    def save(letters: list[DeadLetter]) -> None:
+        if len(saved) < 2:
+            saved.append("failed")
+            raise OSError("the disk is full")
+        saved.extend(app.distcron.dead_letters.export(letters))
+
+    put(app.distcron, "old", app.now - 4 * DAY)
+    for number in range(2):
+        put(app.distcron, f"m{number}", app.now + number)
+    assert app.retain() == 0
+    assert "so they are kept for now" in caplog.text
+    assert app.distcron.dead_letters.count() == 3
+    assert app.retain() == 2
+    # What was saved can be brought back.
+    assert app.distcron.dead_letters.import_(saved[2:]) == 2
 
 
 def test_that_letters_will_be_dropped_is_told_in_time_and_once(
@@ -619,9 +754,13 @@ def test_a_limit_that_cannot_be_looked_after_holds_up_nothing(
         raise StoreRefused("NOPERM")
 
     done: list[int] = []
-    distcron.mover.chores = [refused, lambda: done.append(1)]
-    distcron.mover._do_chores()
-    assert done == [1]
+
+    def broken() -> None:
+        raise KeyError("unexpected")
+
+    distcron.mover.chores = [refused, broken, lambda: done.append(1)]
+    distcron.mover._tidy()
+    assert (done, distcron.mover.errors) == ([1], 1)
     assert "waits for the next time: NOPERM" in caplog.text
 
 
@@ -635,6 +774,7 @@ def test_a_limit_that_cannot_be_looked_after_holds_up_nothing(
         {"max_count": True},
         {"redact": "args"},
         {"per_actor": {"job": 5}},
+        {"per_actor": 5},
     ],
 )
 def test_a_limit_that_cannot_be_is_refused(options: Any) -> None:
@@ -769,6 +909,39 @@ def test_what_somebody_else_wrote_is_shown_as_far_as_possible(distcron: DistCron
     assert (letter.history, letter.message, letter.errors, letter.origin) == (({"at": 2},), {}, (), None)
 
 
+def test_a_text_is_looked_for_in_values_and_not_in_their_names(distcron: DistCron) -> None:
+    put(distcron, "path", 1000, text='C:\\temp "name"\nnext')
+    put(distcron, "deep", 2000, message={"args": [[{"deep": "Needle"}], 17]})
+    for name in ("schedule", "fingerprint", "null", "queue", "error", "args"):
+        assert ids(distcron, text=name) == [], name
+    assert ids(distcron, text='c:\\TEMP "name"\n') == ["path"]
+    assert ids(distcron, text="needle") == ids(distcron, text="17") == ["deep"]
+
+
+def test_what_an_import_brought_from_beyond_the_calendar_is_shown(distcron: DistCron) -> None:
+    put(distcron, "far", 8_999_999_999_999_999, history=[{"at": "x", "error": "KeyError"}, 5])
+    (letter,) = distcron.dead_letters.list()
+    assert iso(letter.dead_at).startswith("9999-12-31")
+    assert letter.history == ({"at": None, "error": "KeyError"},)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, True, "5"])
+def test_a_limit_of_how_many_that_cannot_be_is_refused(some: DistCron, limit: Any) -> None:
+    letters = some.dead_letters
+    for verb in (letters.list, letters.page, lambda limit: letters.redrive(all=True, limit=limit)):
+        with pytest.raises(ConfigurationError, match="limit must be a whole number from 1"):
+            verb(limit=limit)
+    with pytest.raises(ConfigurationError, match="limit must be"):
+        letters.discard(actor="mail", limit=limit)
+
+
+@pytest.mark.parametrize("id", [None, 5, "", [None], object()])
+def test_what_is_no_id_is_refused(some: DistCron, id: Any) -> None:
+    for verb in (some.dead_letters.get, some.dead_letters.redrive, some.dead_letters.discard):
+        with pytest.raises(ConfigurationError, match="A letter is named by its id"):
+            verb(id)
+
+
 # -- sent back ------------------------------------------------------------------------------------------------
 
 
@@ -785,8 +958,8 @@ def test_a_letter_goes_back_with_its_arguments_and_a_link_to_its_origin(
 def test_a_second_press_does_nothing_more(some: DistCron, stub_broker: StubBroker) -> None:
     """Field bug 107: it is idempotent on a double press."""
     assert some.dead_letters.redrive(["a", "b"]).redriven == 2
-    # One that was gone by then is told, and does not keep the others from going.
-    assert some.dead_letters.redrive(["a", "c"]) == Redriven(redriven=1, gone=1)
+    # One that is not there is told, and does not keep the others from going.
+    assert some.dead_letters.redrive(["a", "c"]) == Redriven(redriven=1, missing=["a"])
     with pytest.raises(NotFoundError):
         some.dead_letters.redrive(["a", "b"])
     assert len(queued(stub_broker)) + len(queued(stub_broker, "slow")) == 3
@@ -830,6 +1003,60 @@ def test_a_message_whose_actor_is_gone_is_refused_with_the_reason_and_uses_up_no
     assert some.dead_letters.count(actor="gone") == 150
 
 
+def test_a_letter_goes_to_the_queue_its_actor_has_by_now(stub_broker: StubBroker, distcron: DistCron) -> None:
+    """In the one it was in nobody would run it; another one that somebody consumes is as good as before."""
+    failing(stub_broker, queue_name="new")
+    failing(stub_broker, name="other", queue_name="fast")
+    for name, queue in (("moved", "old"), ("chosen", "fast")):
+        message: Message[Any] = Message(queue, "job", (), {}, {}, name, 1)
+        distcron.open_backend().store.put_letters([(Letter(name, {"actor": "job"}, message.encode()), 1)])
+    assert distcron.dead_letters.redrive(all=True).redriven == 2
+    assert [len(queued(stub_broker, queue)) for queue in ("new", "fast")] == [1, 1]
+
+
+def test_where_nobody_tells_of_actors_a_redrive_says_that_it_checked_none(distcron: DistCron) -> None:
+    put(distcron, "m", 1)
+    assert distcron.dead_letters.redrive(all=True, dry_run=True).unchecked
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
+def test_a_tick_goes_back_only_while_no_other_run_of_its_schedule_is_outstanding(
+    stub_broker: StubBroker, distcron: DistCron, overlap: Any
+) -> None:
+    dramatiq.actor(lambda: None, actor_name="job", broker=stub_broker, periodic=every(3600, overlap=overlap))
+    Beat(distcron).run_once()
+    letters, store = distcron.dead_letters, distcron.open_backend().store
+    for name in ("first", "second"):
+        options = {"distcron": {"schedule": "job", "fire_time": 1, "term": 1}}
+        message: Message[Any] = Message("default", "job", (), {}, options, name, 1)
+        store.put_letters([(Letter(name, {"actor": "job"}, message.encode()), 1)])
+    done = letters.redrive(all=True)
+    assert (done.redriven, list(done.refused)) == (1, ["second"])
+    (sent,) = queued(stub_broker)
+    assert f"that of message {sent.message_id} is not over" in done.refused["second"]
+    with pytest.raises(RunOutstanding):
+        distcron.schedules.trigger("job")
+    # When it is over the next one goes.
+    store.settle(Ending(sent.message_id, "succeeded"))
+    assert letters.redrive("second").redriven == 1
+
+
+def test_a_tick_that_is_sent_back_does_not_expire_a_second_time(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    ran: list[int] = []
+    dramatiq.actor(lambda: ran.append(1), actor_name="job", broker=stub_broker, periodic=every(3600, expires=1))
+    options = {"distcron": {"schedule": "job", "fire_time": 1, "term": 1}, "expires": 1}
+    message: Message[Any] = Message("default", "job", (), {}, options, "m", 1)
+    store: Any = distcron.open_backend().store
+    store.put_letters([(Letter("m", {"actor": "job"}, message.encode()), 1)])
+    distcron.dead_letters.redrive("m")
+    now = store._now()
+    store._now = lambda: now + 60_000
+    worked_off(stub_broker, start())
+    assert ran == [1]
+
+
 def test_a_limit_holds_also_where_some_in_between_are_refused(some: DistCron) -> None:
     for number in range(20):
         put(some, f"m{number}", 10_000 + number, actor="job" if number else "gone")
@@ -847,7 +1074,7 @@ def test_a_message_that_cannot_be_decoded_here_is_refused_with_the_reason(distcr
     distcron.open_backend().store.put_letters([(Letter("m", {}, b"\x80\x04"), 1000)])
     done = distcron.dead_letters.redrive(all=True)
     assert "cannot be decoded here" in done.refused["m"]
-    assert "--broker" in done.refused["m"]
+    assert "the encoder it was written with" in done.refused["m"]
     assert distcron.dead_letters.count() == 1
 
 
@@ -973,6 +1200,11 @@ def test_letters_are_thrown_away_by_id_or_filter_or_all(some: DistCron) -> None:
         some.dead_letters.discard("nobody")
     assert some.dead_letters.purge() == 1
     assert some.dead_letters.purge() == 0
+
+
+def test_a_purge_drops_what_died_ahead_of_the_clock_too(some: DistCron) -> None:
+    put(some, "ahead", some.open_backend().store.now() + DAY)
+    assert some.dead_letters.purge() == 4
 
 
 def test_an_export_comes_back_as_it_was(some: DistCron) -> None:

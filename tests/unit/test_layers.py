@@ -13,7 +13,7 @@ from tests.unit.sources import ROOT, Source, imported_modules, imports, run_time
 #: Lowest first. A name stands for the module and, if it is a package, for all in it; the longest name counts.
 #: Modules of one row do not know of each other; those of one package may, without a circle.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "clock", "logs", "version", "waking"),
+    ("errors", "clock", "logs", "version", "waking", "batching"),
     # Expressions, durations, policies: pure.
     ("suggestions", "durations", "zones", "cron_fields", "resting"),
     ("policies", "cron_days", "backoff", "retry_after", "retry_budget"),

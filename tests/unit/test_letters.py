@@ -12,7 +12,7 @@ from dramatiq.middleware import SkipMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramatiq_distcron.api.letter_moves import imported
+from dramatiq_distcron.api.letter_moves import _imported
 from dramatiq_distcron.errors import ConfigurationError
 from dramatiq_distcron.letters import (
     ABORTED,
@@ -93,7 +93,7 @@ def test_the_failures_before_and_the_tick_are_read_off_the_message() -> None:
     attempts = [{"at": number, "error": "KeyError", "text": "x"} for number in range(9)]
     options = {
         "retries": 3,
-        HISTORY: {"first_failed_at": 5, "attempts": attempts},
+        HISTORY: {"attempt": 3, "first_failed_at": 5, "attempts": attempts},
         "distcron": {"schedule": "nightly", "fire_time": 7, "term": 1},
     }
     about = told(raised(fail), options=options)
@@ -103,7 +103,12 @@ def test_the_failures_before_and_the_tick_are_read_off_the_message() -> None:
 
 def test_the_run_that_an_abort_ended_is_counted_with_those_before() -> None:
     assert told(reason=ABORTED, options={"retries": 2})["attempts"] == 3
+    assert told(reason=ABORTED, options={"retries": 2, HISTORY: {"attempt": 2}})["attempts"] == 3
     assert told(reason=AGE_LIMIT, options={"retries": 2})["attempts"] == 2
+
+
+def test_the_last_run_counts_where_dramatiqs_own_retries_do_not_count_it() -> None:
+    assert told(raised(fail), reason=EXHAUSTED, options={"retries": 2})["attempts"] == 3
 
 
 def test_the_words_of_retries_are_those_of_letters() -> None:
@@ -240,7 +245,18 @@ def test_what_dramatiq_kept_is_hidden_too() -> None:
     assert adopted(message(), hide)["message"]["args"] == ["…", "…"]
 
 
+def test_an_error_that_is_empty_is_a_cause_as_any_other() -> None:
+    class Empty(KeyError):
+        def __len__(self) -> int:
+            return 0
+
+    error = ValueError("x")
+    error.__cause__ = Empty()
+    assert told(error)["errors"] == ["ValueError", "Empty"]
+
+
 def test_arguments_that_are_no_json_are_shown_as_text() -> None:
+    assert shown(None, args=(float("nan"),))["args"] == "(nan,)…"
     assert "object" in shown(None, args=(object(),))["args"]
     nested: list[Any] = []
     for _ in range(100_000):
@@ -304,9 +320,10 @@ def test_each_generation_links_to_the_first_and_to_the_one_before() -> None:
 def test_what_dramatiq_kept_tells_its_last_error() -> None:
     trace = "Traceback (most recent call last):\n  File ...\nrequests.exceptions.Timeout: no answer: none\n"
     about = adopted(message(options={"retries": 3, "traceback": trace}))
-    assert (about["reason"], about["error"], about["attempts"]) == (EXHAUSTED, "Timeout", 3)
+    assert (about["reason"], about["error"], about["errors"]) == (EXHAUSTED, "Timeout", ["Timeout"])
+    assert (about["text"], about["attempts"]) == ("no answer: none", 4)
     assert about["traceback"] == trace
-    assert adopted(message())["reason"] == REJECTED
+    assert (adopted(message())["reason"], adopted(message())["attempts"]) == (REJECTED, 0)
 
 
 # -- from lines -----------------------------------------------------------------------------------------------
@@ -334,5 +351,5 @@ def test_what_dramatiq_kept_tells_its_last_error() -> None:
     ],
 )
 def test_a_line_that_is_none_of_an_export_is_refused(line: str) -> None:
-    with pytest.raises(ConfigurationError, match="no line of an export"):
-        imported(line)
+    with pytest.raises(ConfigurationError, match="Line 7 is none that export printed"):
+        _imported(7, line)

@@ -75,13 +75,15 @@ class LetterVerbs(Verbs):
             return sum(self._state.dead.pop(id, None) is not None for id in ids)
 
     def redrive(self, letters: Sequence[Redrive]) -> list[str]:
-        """Sends letters back, each in one step. For each: ``ok``, ``gone`` or ``failed ...``."""
+        """Sends letters back, each in one step. For each: ``ok``, ``gone``, ``outstanding ...`` or ``failed ...``."""
         with self._woken:
             return [self._redrive(one) for one in letters]
 
     def _redrive(self, one: Redrive) -> str:
         if one.id not in self._state.dead:
             return "gone"
+        if one.alone and one.alone in self._state.outstanding:
+            return f"outstanding {self._state.outstanding[one.alone]}"
         try:
             for call in one.waiting.calls:
                 self._carry_out(call, one.waiting.data)
@@ -90,6 +92,8 @@ class LetterVerbs(Verbs):
         del self._state.dead[one.id]
         if one.run:
             self._state.runs[one.waiting.key] = json.loads(one.run)
+        if one.alone:
+            self._state.outstanding[one.alone] = one.waiting.key
         if not one.waiting.calls:
             self._wait_until(self._now(), one.waiting.key, one.waiting)
         return "ok"

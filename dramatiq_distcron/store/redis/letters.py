@@ -7,9 +7,10 @@ it was encoded. Scripts read the first line only.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+from ...batching import batches
 from ..base import Graveyard, Group, Letter, LetterRow, Query, Redrive
 from .replies import raw, text
 from .retries import waiting_text
@@ -30,15 +31,13 @@ class LetterVerbs(Verbs):
         """
         key = self._smallest(query)
         found: list[LetterRow] = []
-        offset = 0
         while len(found) < limit:
             # What is compared with more than one index may be passed over.
-            number = CHUNK if len(query.indexes) > 1 else min(CHUNK, limit)
-            chunk = self._chunk(key, query, after, offset, number)
-            if not chunk:
+            number = CHUNK if len(query.indexes) > 1 else min(CHUNK, limit - len(found))
+            following = self._following(key, query, after, number)
+            if not following:
                 break
-            offset += len(chunk)
-            following = [one for one in chunk if after is None or _is_beyond(one, after, query.oldest_first)]
+            after = following[-1]
             found += self._read(following, query)
         return found[:limit]
 
@@ -53,29 +52,46 @@ class LetterVerbs(Verbs):
     def _index(self, field: str, value: str) -> str:
         return f"{self.keys.dead_by}{field}:{value}"
 
-    def _chunk(
-        self, key: str, query: Query, after: tuple[int, str] | None, offset: int, number: int
-    ) -> list[tuple[int, str]]:
+    def _following(self, key: str, query: Query, after: tuple[int, str] | None, number: int) -> list[tuple[int, str]]:
+        """Some of those after a letter, by its time and id: others come and go, so that its place says nothing."""
+        while True:
+            chunk = self._chunk(key, query, after, number)
+            following = [one for one in chunk if after is None or _is_beyond(one, after, query.oldest_first)]
+            if following or len(chunk) < number:
+                return following
+            # All are of the same millisecond as the cursor, and before it.
+            number *= 2
+
+    def _chunk(self, key: str, query: Query, after: tuple[int, str] | None, number: int) -> list[tuple[int, str]]:
         since, until = query.since, query.until
-        # Those of the same millisecond as the cursor are read again, and passed over by their ids.
         if after is not None:
             since, until = (after[0], until) if query.oldest_first else (since, after[0])
         with self._errors():
             if query.oldest_first:
-                rows = self._client.zrangebyscore(raw(key), since, until, start=offset, num=number, withscores=True)
+                rows = self._client.zrangebyscore(raw(key), since, until, start=0, num=number, withscores=True)
             else:
-                rows = self._client.zrevrangebyscore(raw(key), until, since, start=offset, num=number, withscores=True)
+                rows = self._client.zrevrangebyscore(raw(key), until, since, start=0, num=number, withscores=True)
         return [(int(score), text(id)) for id, score in rows]
 
     def _read(self, ids: Sequence[tuple[int, str]], query: Query) -> list[LetterRow]:
         found: list[LetterRow] = []
         died = {id: at for at, id in ids}
-        for some in chunks(list(died)):
+        for some in self._light(list(died)):
             with self._errors():
                 values = self._client.hmget(self.keys.dead_data, [raw(id) for id in some])
             read = [(id, _parts(value)) for id, value in zip(some, values, strict=True) if value]
             found += [LetterRow(id, died[id], about, data) for id, (pairs, about, data) in read if _fits(pairs, query)]
         return found
+
+    def _light(self, ids: list[str]) -> Iterator[list[str]]:
+        """So many at a time that an answer is no longer than it should be."""
+        for some in chunks(ids):
+            with self._errors(), self._client.pipeline(transaction=False) as pipeline:
+                for id in some:
+                    pipeline.hstrlen(self.keys.dead_data, raw(id))
+                lengths = pipeline.execute()
+            for batch in batches(zip(some, lengths, strict=True), CHUNK, lambda one: int(one[1])):
+                yield [id for id, _ in batch]
 
     def letter(self, id: str) -> LetterRow | None:
         """One letter."""
@@ -157,9 +173,9 @@ class LetterVerbs(Verbs):
         return [self.keys.dead, self.keys.dead_data, self.keys.dead_groups]
 
     def redrive(self, letters: Sequence[Redrive]) -> list[str]:
-        """Sends letters back, each in one step. For each: ``ok``, ``gone`` or ``failed ...``."""
+        """Sends letters back, each in one step. For each: ``ok``, ``gone``, ``outstanding ...`` or ``failed ...``."""
         k = self.keys
-        keys = [k.namespace, *self._dead_keys, k.runs, k.retries, k.retries_data]
+        keys = [k.namespace, *self._dead_keys, k.runs, k.retries, k.retries_data, k.outstanding]
         with self._errors():
             answers = self._scripts.redrive(keys=keys, args=_redrive_args(letters, k.dead_by))
         return [text(answer) for answer in answers]
@@ -176,6 +192,7 @@ def _redrive_args(letters: Sequence[Redrive], prefix: str) -> list[Any]:
             {
                 "message_id": one.waiting.key,
                 "run": one.run,
+                "alone": one.alone,
                 "calls": calls,
                 "id": at,
                 "data": at + 1,

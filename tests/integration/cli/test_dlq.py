@@ -25,6 +25,7 @@ from tests.support import queued
 
 Capture = pytest.CaptureFixture[str]
 AT = 1_700_000_000_000
+REDRIVEN = {"redriven": 0, "gone": 0, "refused": {}, "missing": [], "unchecked": False, "dry_run": False}
 
 
 class Dlq:
@@ -170,22 +171,43 @@ def test_a_terminal_obeys_nothing_that_is_in_a_letter(empty: Dlq) -> None:
     assert empty.json("list")["dead_letters"]
 
 
+def test_a_search_looks_on_until_it_finds(empty: Dlq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dramatiq_distcron.api.dead_letters._LOOKED_AT", 2)
+    monkeypatch.setattr("dramatiq_distcron.api.dead_letters._SCAN", 2)
+    for number in range(9):
+        empty.die("sync", f"s{number}", KeyError("the needle" if number < 3 else "hay"), AT + number)
+    assert empty.ids("--text", "NEEDLE") == ["s2", "s1", "s0"]
+    _, out, err = empty.run("list", "--text", "needle", "-n", "1")
+    assert "s2" in out
+    assert "There may be more: --cursor " in err
+    assert "None of the 9 letters fits" in empty.run("list", "--text", "no such")[2]
+
+
+def test_a_day_with_a_zone_is_an_instant(dlq: Dlq) -> None:
+    assert dlq.ids("--since", "2023-11-14Z") == ["m", "s2", "s1", "s0"]
+    assert dlq.ids("--since", "2023-11-15+00:00") == []
+    assert dlq.ids("--since", "99999999d") == ["m", "s2", "s1", "s0"]
+    told = dlq.run("list", "--since", "2023-11-14")[2]
+    assert "write 2023-11-14T00:00Z for UTC" in told
+
+
 # -- sent back ------------------------------------------------------------------------------------------------
 
 
 def test_letters_are_sent_back_by_id(dlq: Dlq) -> None:
-    assert dlq.json("redrive", "s0", "m-s1") == {"redriven": 2, "gone": 0, "refused": {}, "dry_run": False}
+    assert dlq.json("redrive", "s0", "m-s1") == REDRIVEN | {"redriven": 2}
     assert sorted(message.args[0] for message in queued(dlq.broker)) == ["s0", "s1"]
     assert dlq.ids() == ["m", "s2"]
     # A double press.
     assert dlq.run("redrive", "s0", "s1")[0] == 7
-    assert dlq.run("redrive", "s0", "s2")[:2] == (0, "1 letters were sent back.\n1 were gone by then.\n")
+    code, out, err = dlq.run("redrive", "s0", "s2")
+    assert (code, out, err) == (8, "1 letter went back.\n", "Not among the dead letters: s0\n")
 
 
 def test_letters_are_sent_back_by_filter_or_all_and_a_trial_only_counts(dlq: Dlq) -> None:
-    assert dlq.run("redrive", "--actor", "sync", "--dry-run")[1] == "3 letters would be sent back.\n"
+    assert dlq.run("redrive", "--actor", "sync", "--dry-run")[1] == "3 letters would go back.\n"
     assert len(dlq.ids()) == 4
-    assert dlq.run("redrive", "--actor", "sync", "-n", "2", "--rate", "1000")[1] == "2 letters were sent back.\n"
+    assert dlq.run("redrive", "--actor", "sync", "-n", "2", "--rate", "1000")[1] == "2 letters went back.\n"
     assert dlq.json("redrive", "--all")["redriven"] == 2
     assert dlq.ids() == []
 
@@ -195,7 +217,7 @@ def test_a_letter_that_is_refused_stays_and_is_told_of(dlq: Dlq) -> None:
     message: Message[Any] = Message("default", "gone", (), {}, {}, "x", 1)
     dlq.store.put_letters([(Letter("x", {"actor": "gone"}, message.encode(), [("actor", "gone")]), AT)])
     code, out, err = dlq.run("redrive", "--all")
-    assert (code, out) == (8, "4 letters were sent back.\n")
+    assert (code, out) == (8, "4 letters went back.\n")
     assert "x stays: Nobody knows the actor 'gone' any more" in err
     assert dlq.ids() == ["x"]
 
@@ -208,7 +230,7 @@ def test_a_redrive_that_is_interrupted_says_how_far_it_came(dlq: Dlq, monkeypatc
     monkeypatch.setattr("dramatiq_distcron.api.redriving.Pace.wait", interrupt)
     code, _, err = dlq.run("redrive", "--all", "--rate", "1")
     assert code == 1
-    assert "It ended early: 1 letters were sent back. Call it again to go on." in err
+    assert "It ended early: 1 letter went back. Call it again to go on." in err
     monkeypatch.undo()
     assert dlq.json("redrive", "--all")["redriven"] == 3
 
@@ -226,10 +248,17 @@ def test_a_redrive_that_is_interrupted_says_how_far_it_came(dlq: Dlq, monkeypatc
         ["redrive", "--actor", ""],
         ["redrive", "--since", "2023-11-14T22:13:20"],
         ["redrive", "--since", "yesterday"],
+        ["redrive", "--since", "2023-11-14"],
+        ["redrive", "--since", "0001-01-01T00:00+14:00"],
+        ["redrive", "--until", "9999-12-31T23:59-14:00"],
         ["discard", "--yes"],
         ["discard", "s0"],
+        ["discard", "--all", "--yes"],
+        ["discard", "s0", "--actor", "sync", "--yes"],
+        ["export", "s0", "--actor", "sync"],
         ["purge"],
         ["list", "--cursor", "x"],
+        ["list", "--cursor", f"{'9' * 5000}:x"],
         ["list", "-n", "0"],
         ["show"],
         ["import", "no-such-file"],
@@ -252,7 +281,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("YES\n", 0), ("n\n", 4), ("\n", 4)])
+@pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("YES\n", 0), ("n\n", 4), ("\n", 4), ("", 4)])
 def test_purging_asks(dlq: Dlq, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     code, out, err = dlq.run("purge")
@@ -262,8 +291,9 @@ def test_purging_asks(dlq: Dlq, monkeypatch: pytest.MonkeyPatch, answer: str, le
 
 
 def test_letters_are_thrown_away(dlq: Dlq) -> None:
-    assert dlq.run("discard", "s0", "--yes")[1] == "1 letters were dropped.\n"
-    assert dlq.json("discard", "--actor", "sync", "-y") == {"discarded": 2}
+    assert dlq.run("discard", "s0", "--yes")[1] == "1 letter dropped.\n"
+    assert dlq.run("discard", "s0", "s1", "--yes")[0] == 8
+    assert dlq.json("discard", "--actor", "sync", "-y") == {"discarded": 1, "missing": []}
     assert dlq.run("discard", "nobody", "-y")[0] == 7
     assert dlq.json("purge", "-y") == {"purged": 1}
     assert dlq.json("purge", "-y") == {"purged": 0}
@@ -282,13 +312,22 @@ def test_an_export_comes_back_as_it_was(dlq: Dlq, tmp_path: Path, monkeypatch: p
     assert dlq.json("import", str(tmp_path / "letters.jsonl")) == {"imported": 4}
     assert dlq.json("list") == before
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
-    assert dlq.run("import")[1] == "0 letters were new.\n"
+    assert dlq.run("import", "-")[1].startswith("0 letters kept")
+    assert [json.loads(line)["id"] for line in dlq.run("export", "s2", "m-s0")[1].splitlines()] == ["s2", "s0"]
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "name the file" in dlq.run("import")[2]
 
 
 def test_an_input_that_is_none_is_refused_with_its_line(empty: Dlq, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("nonsense")
+    empty.die("sync", "x", KeyError("no"))
+    (line,) = empty.run("export")[1].splitlines()
+    empty.run("purge", "-y")
+    (tmp_path / "a").write_text(f"{line}\n\nnonsense\n")
     (tmp_path / "b").write_bytes(b"\xff\xfe")
-    assert "no line of an export" in empty.run("import", str(tmp_path / "a"))[2]
+    told = empty.run("import", str(tmp_path / "a"))[2]
+    assert "Line 3 is none that export printed" in told
+    assert "The letters of the lines before it are kept, 1 of them new" in told
+    assert empty.ids() == ["x"]
     assert "cannot be read" in empty.run("import", str(tmp_path / "b"))[2]
 
 
@@ -297,8 +336,10 @@ def test_dramatiqs_dead_are_taken_over_by_the_url_alone(empty: Dlq) -> None:
         empty.broker.enqueue(empty.broker.get_actor("sync").message(number))
     for data in empty.broker.do_fetch("default", 10):
         empty.broker.do_nack("default", Message.decode(data).options["redis_message_id"])
-    assert empty.json("adopt") == {"adopted": 2}
-    assert empty.run("adopt")[1] == "0 dead messages were taken over.\n"
+    queues = {"default": 2, "mails": 0}
+    assert empty.json("adopt") == {"adopted": 2, "queues": queues, "left": 0}
+    assert empty.run("adopt")[1] == "0 dead messages taken over. Looked into: default (0), mails (0).\n"
+    assert empty.json("adopt", "--queue", "other") == {"adopted": 0, "queues": {"other": 0}, "left": 0}
     assert {one["reason"] for one in empty.json("list")["dead_letters"]} == {"rejected"}
 
 
@@ -310,11 +351,12 @@ def test_dramatiqs_dead_are_taken_over_by_the_url_alone(empty: Dlq) -> None:
     [
         (["list"], {"dead_letters": [], "cursor": None}),
         (["stats"], {"total": 0, "groups": []}),
-        (["redrive", "--all"], {"redriven": 0, "gone": 0, "refused": {}, "dry_run": False}),
-        (["redrive", "--actor", "sync"], {"redriven": 0, "gone": 0, "refused": {}, "dry_run": False}),
-        (["discard", "--actor", "sync", "-y"], {"discarded": 0}),
-        (["purge", "-y"], {"purged": 0}),
-        (["adopt"], {"adopted": 0}),
+        (["redrive", "--all"], REDRIVEN),
+        (["redrive", "--actor", "sync"], REDRIVEN),
+        (["discard", "--actor", "sync", "-y"], {"discarded": 0, "missing": []}),
+        (["discard", "--actor", "sync"], {"discarded": 0, "missing": []}),
+        (["purge"], {"purged": 0}),
+        (["adopt"], {"adopted": 0, "queues": {"default": 0, "mails": 0}, "left": 0}),
     ],
 )
 def test_an_empty_server_has_nothing(empty: Dlq, argv: list[str], told: Any) -> None:
