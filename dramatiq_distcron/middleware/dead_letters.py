@@ -19,7 +19,7 @@ from ..api.letter_infos import DeadLetter, dead_letter
 from ..config import retention_from
 from ..durations import Duration, milliseconds
 from ..errors import ConfigurationError, ConflictError
-from ..letters import DLQ_ACTOR, Redact, about_death, dlq_queue, guessed_reason, indexes_of
+from ..letters import DLQ_ACTOR, REJECTED, Redact, about_death, dlq_queue, guessed_reason, indexes_of
 from ..logs import get_logger
 from ..schedules import ScheduleHost
 from ..store.base import Letter, LetterRow, Query
@@ -149,7 +149,9 @@ class DeadLetters(Middleware):
     def letter_of(self, broker: Broker, message: MessageProxy, *, by_outbox: bool = False) -> Letter:
         """What is kept of a message that died. ``by_outbox``: its broker is not where the letter is."""
         error = message._exception
-        reason = marks_of(message).reason or self._guess(broker, message, error)
+        # What was to be retried and is dead nevertheless was failed by somebody else.
+        decided = marks_of(message).reason or (REJECTED if marks_of(message).planned else "")
+        reason = decided or self._guess(broker, message, error)
         host, inner = socket.gethostname(), _as_it_came(message)
         data = _encoded(inner)
         about = about_death(inner, error, reason, host=host, version=VERSION, redact=self.redact)

@@ -197,6 +197,21 @@ class Spoiling(Middleware):
         message.options["spoilt"] = object()
 
 
+def test_a_message_that_was_to_be_retried_and_is_failed_by_hand_was_rejected(
+    stub_broker: StubBroker, distcron: DistCron
+) -> None:
+    actor = failing(stub_broker, max_retries=3)
+    proxy = MessageProxy(actor.message())
+    stub_broker.emit_before("process_message", proxy)
+    proxy.stuff_exception(KeyError("no"))
+    stub_broker.emit_after("process_message", proxy, exception=KeyError("no"))
+    proxy.fail()
+    stub_broker.emit_before("nack", proxy)
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.reason, letter.error) == ("rejected", "KeyError")
+    assert distcron.retries.list() == []
+
+
 def test_a_retry_that_cannot_be_made_makes_a_letter(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
     stub_broker.add_middleware(Spoiling())
     tick = {"schedule": "nightly", "fire_time": 7, "term": 1}
