@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from .durations import Duration, milliseconds
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 from .suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def exponential(base: Duration = 15, factor: float = 2, *, cap: Duration = _CAP,
       ConfigurationError: a value is none of these.
     """
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor < math.inf:
-        raise ConfigurationError(f"factor must be a number from 1, not {factor!r}: waits must not shrink.")
+        raise ConfigurationError(f"factor must be a number from 1, not {quoted(factor)}: waits must not shrink.")
     return _capped(cap, jitter, base=_seconds(base, "base"), factor=float(factor))
 
 
@@ -166,7 +166,7 @@ def _capped(cap: Duration, jitter: Jitter, **growth: Any) -> Backoff:
     word, added = _checked_jitter(jitter)
     longest = _seconds(cap, "cap")
     if longest < growth["base"]:
-        raise ConfigurationError(f"cap={cap!r} is shorter than the first wait of {growth['base']:g} s.")
+        raise ConfigurationError(f"cap={quoted(cap)} is shorter than the first wait of {growth['base']:g} s.")
     return Backoff(cap=longest, jitter=word, added=added, **growth)
 
 
@@ -191,5 +191,6 @@ def _checked_jitter(jitter: object) -> tuple[str, float]:
         return "none", _seconds(jitter, "jitter")
     hint = f" {did_you_mean(jitter, _WORDS)}" if isinstance(jitter, str) else ""
     raise ConfigurationError(
-        f"jitter must be 'full', 'equal', 'decorrelated', 'none' or a duration that is added, not {jitter!r}.{hint}"
+        "jitter must be 'full', 'equal', 'decorrelated', 'none' or a duration that is added, "
+        f"not {quoted(jitter)}.{hint}"
     )

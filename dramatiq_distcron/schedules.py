@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, ru
 
 from .cron_expression import parse
 from .durations import Duration, instant_ms, milliseconds, utc
-from .errors import ConfigurationError, ScheduleError
+from .errors import ConfigurationError, ScheduleError, quoted
 from .policies import PolicyOptions, checked_policy
 from .suggestions import refuse_unknown
 from .timings import AnyTiming, AtTiming, CronTiming, EveryTiming, Timing
@@ -28,6 +28,7 @@ __all__ = [
     "cron",
     "every",
     "made",
+    "name_of",
     "refuse_unknown_options",
 ]
 
@@ -108,7 +109,7 @@ class Schedule:
         broker = getattr(actor, "broker", None)
         if broker is None:
             raise ConfigurationError(
-                f"A schedule decorates an actor, not {actor!r}. Put it above @dramatiq.actor, not below."
+                f"A schedule decorates an actor, not {quoted(actor)}. Put it above @dramatiq.actor, not below."
             )
         for middleware in broker.middleware:
             if isinstance(middleware, ScheduleHost):
@@ -215,9 +216,11 @@ def any_of(*schedules: Schedule, **options: Unpack[ScheduleOptions]) -> Schedule
         raise ScheduleError("any_of() joins two schedules or more: any_of(cron('0 9 * * 1-5'), cron('0 12 * * 6'))")
     for schedule in schedules:
         if not isinstance(schedule, Schedule):
-            raise ScheduleError(f"any_of() joins schedules such as cron(...), not {schedule!r}.")
+            raise ScheduleError(f"any_of() joins schedules such as cron(...), not {quoted(schedule)}.")
         if any((schedule.name, schedule.args, schedule.kwargs, schedule.options, schedule.policy)):
-            raise ScheduleError(f"any_of() makes one schedule of several: give its options to it, not to {schedule!r}.")
+            raise ScheduleError(
+                f"any_of() makes one schedule of several: give its options to it, not to {quoted(schedule)}."
+            )
     notes = tuple(note for schedule in schedules for note in schedule.notes)
     return made(AnyTiming(tuple(schedule.timing for schedule in schedules)), options, notes)
 
@@ -240,23 +243,45 @@ def made(timing: Timing, options: Mapping[str, Any], notes: tuple[str, ...] = ()
     )
 
 
+def name_of(schedule: Schedule, actor_name: str) -> str:
+    """The name a schedule has on an actor: its own, else the actor's.
+
+    Raises:
+      ScheduleError: it has none, and that of the actor cannot be one.
+    """
+    if schedule.name is not None:
+        return schedule.name
+    if not _can_be_a_name(actor_name):
+        raise ScheduleError(
+            f"A schedule without a name has that of its actor, and {quoted(actor_name)} cannot be one: {_NAMES}. "
+            "Give the schedule a name: name='...'."
+        )
+    return actor_name
+
+
+#: What a name is like: it is shown in tables and logs, and is part of what is stored of each tick.
+_NAMES = "a schedule's name must be 1 to 200 printable characters"
+
+
+def _can_be_a_name(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
+
+
 def _checked_name(name: Any) -> str | None:
-    if name is None:
-        return None
-    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
-        raise ScheduleError(f"A schedule's name must be 1 to 200 printable characters, not {name!r}.")
-    return name
+    if name is not None and not _can_be_a_name(name):
+        raise ScheduleError(f"{_NAMES.capitalize()}, not {quoted(name)}.")
+    return name  # type: ignore[no-any-return]
 
 
 def _checked_args(args: Any) -> tuple[Any, ...]:
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        raise ScheduleError(f"args must be a list or tuple of the actor's arguments, not {args!r}.")
+        raise ScheduleError(f"args must be a list or tuple of the actor's arguments, not {quoted(args)}.")
     return tuple(args)
 
 
 def _checked_mapping(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ScheduleError(f"{what} must be a dict with names as keys, not {value!r}.")
+        raise ScheduleError(f"{what} must be a dict with names as keys, not {quoted(value)}.")
     return dict(value)
 
 

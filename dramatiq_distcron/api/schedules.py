@@ -20,6 +20,7 @@ from ..errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from ..schedules import name_of
 from ..specs import NotForUs, Spec, parse_spec, resolve
 from ..store.base import REMEMBERED, Edit, Guard, Stored
 from ..suggestions import did_you_mean
@@ -169,11 +170,12 @@ class Schedules:
     def _spec(self, schedule: Schedule, actor: Actor[Any, Any] | str) -> Spec:
         actor_name = actor if isinstance(actor, str) else actor.actor_name
         declared = self._broker.actors.get(actor_name)
+        name = name_of(schedule, actor_name)
         if declared is not None:
             refuse_misfit(schedule, declared)
         return resolve(
             schedule,
-            name=schedule.name or actor_name,
+            name=name,
             actor=actor_name,
             queue=self._queue(actor_name),
             tz=self._settings.tz,

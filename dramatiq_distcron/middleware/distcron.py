@@ -17,9 +17,9 @@ from ..api.status import Status, read_status
 from ..arguments import refuse_misfit
 from ..backends import Backend, open_backend
 from ..config import Settings
-from ..errors import ConfigurationError, ConflictError
+from ..errors import ConfigurationError, ConflictError, quoted
 from ..moving import Mover
-from ..schedules import Schedule, ScheduleHost
+from ..schedules import Schedule, ScheduleHost, name_of
 from ..specs import Spec, resolve
 from .dead_letters import DeadLetters
 from .keeping import ack_what_is_kept
@@ -136,11 +136,11 @@ class DistCron(Middleware, ScheduleHost):
 
         Raises:
           ConflictError: there is one of that name.
-          ConfigurationError: the actor cannot be called with its arguments.
+          ConfigurationError: the actor cannot be called with its arguments, or its name cannot be the schedule's.
         """
         self._broker = actor.broker
+        name = name_of(schedule, actor.actor_name)
         refuse_misfit(schedule, actor)
-        name = schedule.name or actor.actor_name
         if name in self._declared:
             raise _same_name(name, self._declared[name], actor, schedule)
         self._declared[name] = (actor, schedule)
@@ -162,7 +162,7 @@ class DistCron(Middleware, ScheduleHost):
         """One schedule with every default filled in. Raises ``ConfigurationError`` if it cannot be used."""
         return resolve(
             schedule,
-            name=schedule.name or actor.actor_name,
+            name=name_of(schedule, actor.actor_name),
             actor=actor.actor_name,
             queue=actor.queue_name,
             tz=self.settings.tz,
@@ -265,10 +265,10 @@ def installed() -> list[DistCron]:
 
 
 def _no_schedule(actor: Actor[Any, Any], found: Any) -> ConfigurationError:
-    hint = f" Did you mean periodic=cron({found!r})?" if isinstance(found, str) else ""
+    hint = f" Did you mean periodic=cron({quoted(found)})?" if isinstance(found, str) else ""
     return ConfigurationError(
         f"periodic= of actor {actor.actor_name!r} must be a schedule such as cron('0 3 * * *') or every(60), or a "
-        f"list of them, not {found!r}.{hint}"
+        f"list of them, not {quoted(found)}.{hint}"
     )
 
 
