@@ -25,6 +25,9 @@ RedisSource: TypeAlias = "str | redis.Redis"
 #: A third of the lease must be enough for a renewal over a slow network.
 _SHORTEST_LEASE = 500
 
+#: More records than any Redis holds.
+_LONGEST_HISTORY = 10**9
+
 _POLICIES = frozenset(PolicyOptions.__annotations__)
 _URL = re.compile(r"(redis|rediss|unix)://")
 _APP = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -165,7 +168,7 @@ def _checked_app(value: Any) -> str:
 
 
 def _checked_namespace(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
+    if value is not None and (not isinstance(value, str) or not value or not value.isprintable()):
         raise ConfigurationError(f"namespace must be the prefix of Dramatiq's keys in Redis, not {quoted(value)}.")
     return value
 
@@ -176,8 +179,10 @@ def _checked_tz(value: Any) -> str:
 
 
 def _checked_history_size(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 100:
-        raise ConfigurationError(f"history_size must be a whole number of records from 100, not {quoted(value)}.")
+    if not isinstance(value, int) or isinstance(value, bool) or not 100 <= value <= _LONGEST_HISTORY:
+        raise ConfigurationError(
+            f"history_size must be a whole number of records from 100 to {_LONGEST_HISTORY}, not {quoted(value)}."
+        )
     return value
 
 

@@ -8,7 +8,17 @@ from typing import TypeAlias
 
 from .errors import ConfigurationError, quoted
 
-__all__ = ["LAST_INSTANT", "LONGEST", "Duration", "instant_ms", "iso", "milliseconds", "parse_duration", "utc"]
+__all__ = [
+    "FIRST_INSTANT",
+    "LAST_INSTANT",
+    "LONGEST",
+    "Duration",
+    "instant_ms",
+    "iso",
+    "milliseconds",
+    "parse_duration",
+    "utc",
+]
 
 #: Seconds or a ``timedelta``.
 Duration: TypeAlias = "int | float | timedelta"

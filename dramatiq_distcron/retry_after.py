@@ -48,6 +48,8 @@ class RetryAfter(Retry):
         message: str = "",
         now: Callable[[], int] = wall_ms,
     ) -> None:
+        if not isinstance(message, str):
+            raise ConfigurationError(f"RetryAfter(message=...) takes the text of the error, not {quoted(message)}.")
         asked = _milliseconds(when, now)
         longest = milliseconds(cap, "cap")
         delay = None if asked is None else min(max(0, asked), longest)

@@ -85,6 +85,14 @@ class Schedule:
     #: What is to be told of how it was made.
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Also ``dataclasses.replace`` comes by here."""
+        if not isinstance(self.timing, Timing):
+            raise ScheduleError(
+                f"A schedule is made by cron('0 3 * * *'), every(60), at() or any_of(), not of {quoted(self.timing)}."
+            )
+        _checked_name(self.name)
+
     def next_after(self, instant: datetime) -> datetime | None:
         """The first fire time strictly after ``instant``, in UTC; ``None`` if there is none.
 
@@ -174,6 +182,8 @@ def every(
       ConfigurationError: no interval, one below a second, a naive anchor, or an option that cannot be used.
     """
     refuse_unknown_options("every()", options, {"weeks", "days", "hours", "minutes", "seconds", "anchor"})
+    if any(isinstance(part, bool) for part in (weeks, days, hours, minutes, seconds)):
+        raise ScheduleError("The parts of every() are numbers, such as every(minutes=5), not True or False.")
     try:
         parts = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError, TypeError) as error:
@@ -276,13 +286,40 @@ def _checked_name(name: Any) -> str | None:
 def _checked_args(args: Any) -> tuple[Any, ...]:
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
         raise ScheduleError(f"args must be a list or tuple of the actor's arguments, not {quoted(args)}.")
+    _refuse_depth(args, "args")
     return tuple(args)
 
 
 def _checked_mapping(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise ScheduleError(f"{what} must be a dict with names as keys, not {quoted(value)}.")
+    _refuse_depth(value, what)
     return dict(value)
+
+
+#: So deep may arguments be nested. Whoever encodes, copies or decodes them does so by recursion, in a stack that
+#: may be deep already: what goes through here must go through at a worker.
+_DEEPEST = 100
+
+
+def _refuse_depth(value: Any, what: str) -> None:
+    """Raises ``ScheduleError`` if something nested too deep, or itself, is in ``value``."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        # By identity: what is there twice is looked at once, or a few lists could be as many as there are atoms.
+        level = list({id(one): one for outer in level for one in _inner(outer)}.values())
+        if not level:
+            return
+    raise ScheduleError(
+        f"{what} is nested more than {_DEEPEST} deep, or contains itself, so that it may not get through to a worker. "
+        "Make it flatter, or give the actor a key under which it finds it."
+    )
+
+
+def _inner(outer: Any) -> list[Any]:
+    """The containers in a container."""
+    inside = outer.values() if isinstance(outer, Mapping) else outer
+    return [one for one in inside if isinstance(one, (Mapping, list, tuple, Set))]
 
 
 def _checked_message_options(options: dict[str, Any]) -> dict[str, Any]:

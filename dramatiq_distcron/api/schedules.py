@@ -24,6 +24,7 @@ from ..schedules import name_of
 from ..specs import NotForUs, Spec, parse_spec, resolve
 from ..store.base import REMEMBERED, Edit, Guard, Stored
 from ..suggestions import did_you_mean
+from .asked import checked_limit, checked_name, checked_reason
 from .infos import ScheduleInfo, TickInfo, schedule_info, tick_info
 from .triggering import try_trigger
 from .wanted import checked_pairs, refuse_nameless
@@ -69,7 +70,7 @@ class Schedules:
 
     def get(self, name: str) -> ScheduleInfo:
         """One schedule. Raises ``NotFoundError`` with the nearest name if there is none."""
-        stored, store = self._stored(name), self._backend().store
+        stored, store = self._stored(checked_name(name, "get")), self._backend().store
         return schedule_info(stored, store.last([name]).get(name), store.now())
 
     def history(self, name: str | None = None, *, limit: int = 100) -> builtins.list[TickInfo]:
@@ -77,7 +78,10 @@ class Schedules:
 
         Raises:
           NotFoundError: nothing is known of a schedule of that name.
+          ConfigurationError: ``name`` is no name, or ``limit`` no whole number from 1.
         """
+        limit = checked_limit(limit)
+        name = None if name is None else checked_name(name, "history")
         store = self._backend().store
         last = store.last([name] if name is not None else [one.name for one in store.scan()])
         found = [tick_info(name, fields) for name, fields in last.items() if fields.get("open") and fields["outcome"]]
@@ -135,6 +139,7 @@ class Schedules:
           NotFoundError: there is none of that name.
           ConflictError: it is defined in code, which would bring it back.
         """
+        name = checked_name(name, "remove")
         self._edit([name], lambda stored, _, now: _remove(self._found(stored, name), now))
 
     def pause(self, name: str, *, reason: str = "", until: datetime | None = None) -> None:
@@ -145,8 +150,9 @@ class Schedules:
 
         Raises:
           NotFoundError: there is none of that name.
-          ConfigurationError: ``until`` has passed, by the store's clock.
+          ConfigurationError: ``until`` has passed, by the store's clock, or is no instant, or ``reason`` is no text.
         """
+        name, reason = checked_name(name, "pause"), checked_reason(reason)
         end = None if until is None else instant_ms(until, "until")
         self._edit([name], lambda stored, _, now: _pause(self._found(stored, name), reason, end, now))
 
@@ -156,6 +162,7 @@ class Schedules:
         Returns:
           Whether it was paused.
         """
+        name = checked_name(name, "resume")
         was_paused = False
 
         def make(stored: Stored | None, _: str, now: int) -> Edit | None:
@@ -252,6 +259,7 @@ class Schedules:
           StoreRefused: the store does not let us; nothing was sent.
           StoreUnavailable: whether it was sent is not known; look at the history.
         """
+        name = checked_name(name, "trigger")
         for _ in range(_ATTEMPTS):
             stored = self._stored(name)
             message = try_trigger(self._broker, self._backend(), stored, _usable(stored))

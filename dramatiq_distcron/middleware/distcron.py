@@ -116,7 +116,7 @@ class DistCron(Middleware, ScheduleHost):
         schedules = actor.options.get("periodic", [])
         if isinstance(schedules, Schedule):
             schedules = [schedules]
-        if isinstance(schedules, str) or not isinstance(schedules, Sequence):
+        if isinstance(schedules, (str, bytes)) or not isinstance(schedules, Sequence):
             raise _no_schedule(actor, schedules)
         for schedule in schedules:
             if not isinstance(schedule, Schedule):
@@ -223,8 +223,9 @@ def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
 
     Raises:
       ConflictError: it is there already.
-      ConfigurationError: an option is unknown or has a value it cannot have.
+      ConfigurationError: it is no broker, or an option is unknown or has a value it cannot have.
     """
+    _refuse_no_broker(broker, "install()")
     if any(isinstance(middleware, DistCron) for middleware in broker.middleware):
         raise ConflictError("This broker has a DistCron middleware already. Install it once.")
     distcron = DistCron(**options)
@@ -242,13 +243,14 @@ def get_distcron(broker: Broker | None = None) -> DistCron:
     """The DistCron middleware of ``broker``, or of the global broker.
 
     Raises:
-      ConfigurationError: it has none.
+      ConfigurationError: it has none, or is no broker.
     """
     if broker is None:
         # get_broker() would make one up.
         broker = dramatiq.broker.global_broker
         if broker is None:
             raise ConfigurationError("No broker is set. Call dramatiq.set_broker(broker), or name the broker.")
+    _refuse_no_broker(broker, "get_distcron()")
     for middleware in broker.middleware:
         if isinstance(middleware, DistCron):
             middleware._broker = broker
@@ -257,6 +259,11 @@ def get_distcron(broker: Broker | None = None) -> DistCron:
         f"{type(broker).__name__} has no DistCron middleware. Call dramatiq_distcron.install(broker) where the broker "
         "is made, before the actors are declared."
     )
+
+
+def _refuse_no_broker(broker: object, where: str) -> None:
+    if not isinstance(broker, dramatiq.broker.Broker):
+        raise ConfigurationError(f"{where} takes a broker, such as RedisBroker(url=...), not {quoted(broker)}.")
 
 
 def installed() -> list[DistCron]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import UnionType
 from typing import Any
 
-from ..durations import milliseconds
+from ..durations import LONGEST, milliseconds
 from ..errors import ConfigurationError, ConflictError, quoted
 from ..retry_budget import RetryBudget
 from ..retrying import chooser
@@ -64,6 +64,8 @@ def _ms(value: Any, what: str) -> int | float:
         return milliseconds(value, what)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
         raise ConfigurationError(f"{what} must be milliseconds or a timedelta, not {quoted(value)}.")
+    if value > LONGEST:
+        raise ConfigurationError(f"{what} must be at most a hundred years; {quoted(value)} ms are more.")
     return value
 
 
