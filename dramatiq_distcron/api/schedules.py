@@ -19,6 +19,7 @@ from ..errors import (
     ScheduleError,
     StoreRefused,
     StoreUnavailable,
+    quoted,
 )
 from ..schedules import name_of
 from ..specs import NotForUs, Spec, parse_spec, resolve
@@ -201,7 +202,7 @@ class Schedules:
         if actor_name not in told:
             known = {*self._broker.actors, *told}
             raise ConfigurationError(
-                f"No actor {actor_name!r} is declared here or told of by a running beat or worker. "
+                f"No actor {quoted(actor_name)} is declared here or told of by a running beat or worker. "
                 f"{did_you_mean(actor_name, known)}"
             )
         return told[actor_name]
@@ -277,7 +278,7 @@ class Schedules:
 
     def _no_such(self, name: str) -> NotFoundError:
         hint = did_you_mean(name, [one.name for one in self._backend().store.scan()])
-        return NotFoundError(f"There is no schedule {name!r}. {hint}")
+        return NotFoundError(f"There is no schedule {quoted(name)}. {hint}")
 
 
 def _put(stored: Stored | None, wanted: Spec, decided: Callable[[str], int | None], now: int) -> Edit:
