@@ -27,6 +27,7 @@ from ..store.base import REMEMBERED, Edit, Guard, Stored
 from ..suggestions import did_you_mean
 from .asked import checked_limit, checked_name, checked_reason
 from .infos import ScheduleInfo, TickInfo, schedule_info, tick_info
+from .others import tell_others
 from .triggering import try_trigger
 from .wanted import checked_pairs, refuse_nameless
 
@@ -277,7 +278,8 @@ class Schedules:
         return found
 
     def _no_such(self, name: str) -> NotFoundError:
-        hint = did_you_mean(name, [one.name for one in self._backend().store.scan()])
+        names = [one.name for one in self._backend().store.scan()]
+        hint = did_you_mean(name, names) if names else f"None is known. {tell_others(self._backend())}".rstrip()
         return NotFoundError(f"There is no schedule {quoted(name)}. {hint}")
 
 

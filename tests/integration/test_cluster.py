@@ -52,6 +52,14 @@ def test_with_a_client_of_the_cluster_and_a_hash_tag_ticks_are_fired_run_and_sho
     assert {one.name for one in distcron.schedules.list()} == {"job", "tenant"}
 
 
+def test_other_apps_are_found_in_a_cluster_too(cluster: Cluster, namespace: str) -> None:
+    broker = RedisBroker(client=cluster.client(), namespace=f"{{{namespace}}}")
+    distcron = install(broker)
+    broker.client.hset(f"{{{namespace}}}:distcron:other:schedules", "x", "{}")
+    assert distcron.open_backend().store.other_apps() == ["other"]
+    broker.client.close()
+
+
 def test_connections_to_a_cluster_are_probed_too(cluster: Cluster) -> None:
     theirs = cluster.client()
     client = Connection.from_client(theirs).client(5)
