@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .calendar_timing import CalendarTiming
 from .clock import local_date
 from .durations import LAST_INSTANT, instant_ms, milliseconds
-from .errors import ScheduleError
+from .errors import ScheduleError, quoted
 from .schedules import Schedule, made, refuse_unknown_options
 from .timings import AtTiming, EveryTiming, Timing
 from .zones import UnknownZone, load_zone
@@ -60,6 +60,8 @@ def from_apscheduler(
         be used.
     """
     refuse_unknown_options("from_apscheduler()", options, {"anchored", "tz"})
+    if not isinstance(anchored, bool):
+        raise ScheduleError(f"anchored must be True or False, not {quoted(anchored)}.")
     timing, policies = _read(trigger)
     notes = _notes_on_zone(trigger, tz)
     if isinstance(timing, CalendarTiming) and not anchored:

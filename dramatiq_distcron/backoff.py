@@ -6,16 +6,15 @@ The names of the jitters are those of Marc Brooker, "Exponential Backoff And Jit
 from __future__ import annotations
 
 import math
+import random
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from .durations import Duration, milliseconds
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 from .suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    import random
 
 __all__ = ["Backoff", "Jitter", "Strategy", "constant", "delays", "exponential", "linear"]
 
@@ -24,6 +23,8 @@ Jitter: TypeAlias = "Literal['full', 'equal', 'decorrelated', 'none'] | Duration
 
 #: A week, in seconds: as long as Dramatiq's own retries wait at most.
 _CAP: Final = 604_800.0
+#: Of so many retries every wait is at its cap, or stays as it is. A number without bounds is no float.
+_LAST: Final = 10**9
 _WORDS = ("full", "equal", "decorrelated", "none")
 #: How much longer than the wait before a decorrelated one may be.
 _DECORRELATED = 3
@@ -69,6 +70,8 @@ class Backoff:
 
     def grown(self, attempt: int) -> float:
         """The wait without jitter, in seconds: rising with ``attempt``, from 0, and never over the cap."""
+        _refuse_attempt(attempt)
+        attempt = min(attempt, _LAST)
         if self.steps:
             return min(self.cap, self.steps[min(attempt, len(self.steps) - 1)])
         if self.factor > 1 and self.base > 0:
@@ -106,13 +109,23 @@ class Backoff:
         ``rng`` is where chance comes from; ``previous``, the wait before in seconds, matters to decorrelated jitter
         only, and ``exception`` not at all.
         """
+        _refuse_attempt(attempt)
+        if not isinstance(rng, random.Random):
+            raise ConfigurationError(f"rng is where chance comes from, a random.Random(), not {quoted(rng)}.")
         if self.jitter == "decorrelated":
-            longest = max(self.base, (self.base if previous is None else previous) * _DECORRELATED)
+            if previous is not None and not isinstance(previous, (int, float)):
+                raise ConfigurationError(f"previous is the wait before in seconds, not {quoted(previous)}.")
+            longest = max(self.base, (self.base if previous is None else min(previous, self.cap)) * _DECORRELATED)
             return min(self.cap, rng.uniform(self.base, longest))
         shortest, longest = self.bounds(attempt)
         if self.jitter == "none" and self.added:
             return min(self.cap, shortest + rng.uniform(0, self.added))
         return shortest if shortest == longest else rng.uniform(shortest, longest)
+
+
+def _refuse_attempt(attempt: int) -> None:
+    if not isinstance(attempt, int) or attempt < 0:
+        raise ConfigurationError(f"attempt counts the retries before, a whole number from 0, not {quoted(attempt)}.")
 
 
 def exponential(base: Duration = 15, factor: float = 2, *, cap: Duration = _CAP, jitter: Jitter = "full") -> Backoff:
@@ -129,8 +142,8 @@ def exponential(base: Duration = 15, factor: float = 2, *, cap: Duration = _CAP,
     Raises:
       ConfigurationError: a value is none of these.
     """
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor < math.inf:
-        raise ConfigurationError(f"factor must be a number from 1, not {factor!r}: waits must not shrink.")
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor <= sys.float_info.max:
+        raise ConfigurationError(f"factor must be a number from 1, not {quoted(factor)}: waits must not shrink.")
     return _capped(cap, jitter, base=_seconds(base, "base"), factor=float(factor))
 
 
@@ -166,7 +179,7 @@ def _capped(cap: Duration, jitter: Jitter, **growth: Any) -> Backoff:
     word, added = _checked_jitter(jitter)
     longest = _seconds(cap, "cap")
     if longest < growth["base"]:
-        raise ConfigurationError(f"cap={cap!r} is shorter than the first wait of {growth['base']:g} s.")
+        raise ConfigurationError(f"cap={quoted(cap)} is shorter than the first wait of {growth['base']:g} s.")
     return Backoff(cap=longest, jitter=word, added=added, **growth)
 
 
@@ -191,5 +204,6 @@ def _checked_jitter(jitter: object) -> tuple[str, float]:
         return "none", _seconds(jitter, "jitter")
     hint = f" {did_you_mean(jitter, _WORDS)}" if isinstance(jitter, str) else ""
     raise ConfigurationError(
-        f"jitter must be 'full', 'equal', 'decorrelated', 'none' or a duration that is added, not {jitter!r}.{hint}"
+        "jitter must be 'full', 'equal', 'decorrelated', 'none' or a duration that is added, "
+        f"not {quoted(jitter)}.{hint}"
     )

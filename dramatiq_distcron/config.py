@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .durations import Duration, milliseconds, parse_duration
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 from .policies import Policy, PolicyOptions, checked_policy
 from .suggestions import refuse_unknown
 from .zones import load_zone
@@ -24,6 +24,9 @@ RedisSource: TypeAlias = "str | redis.Redis"
 
 #: A third of the lease must be enough for a renewal over a slow network.
 _SHORTEST_LEASE = 500
+
+#: More records than any Redis holds.
+_LONGEST_HISTORY = 10**9
 
 _POLICIES = frozenset(PolicyOptions.__annotations__)
 _URL = re.compile(r"(redis|rediss|unix)://")
@@ -88,7 +91,7 @@ def checked_lease_ttl(value: Any) -> int:
     ttl = milliseconds(value, "lease_ttl")
     if ttl < _SHORTEST_LEASE:
         raise ConfigurationError(
-            f"lease_ttl={value!r} is shorter than it can be renewed: a renewal has a third of it, and a network "
+            f"lease_ttl={quoted(value)} is shorter than it can be renewed: a renewal has a third of it, and a network "
             f"needs its time. Use at least {_SHORTEST_LEASE / 1000:g} s; the default is 3 s."
         )
     return ttl
@@ -134,14 +137,14 @@ def _switched_off() -> str:
         return ""
     if value in ("1", "true", "yes", "on"):
         return f"DISTCRON_DISABLED={value}"
-    raise ConfigurationError(f"DISTCRON_DISABLED must be 1 or 0, not {value!r}.")
+    raise ConfigurationError(f"DISTCRON_DISABLED must be 1 or 0, not {quoted(value)}.")
 
 
 def _number(value: str, where: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ConfigurationError(f"{where} must be a number of seconds, not {value!r}.") from None
+        raise ConfigurationError(f"{where} must be a number of seconds, not {quoted(value)}.") from None
 
 
 def _checked_redis(value: Any) -> RedisSource | None:
@@ -152,21 +155,21 @@ def _checked_redis(value: Any) -> RedisSource | None:
         )
     if value is None or isinstance(value, str) or hasattr(value, "connection_pool"):
         return value  # type: ignore[no-any-return]
-    raise ConfigurationError(f"redis must be a URL like 'redis://127.0.0.1:6379/0' or a client, not {value!r}.")
+    raise ConfigurationError(f"redis must be a URL like 'redis://127.0.0.1:6379/0' or a client, not {quoted(value)}.")
 
 
 def _checked_app(value: Any) -> str:
     if not isinstance(value, str) or not _APP.fullmatch(value):
         raise ConfigurationError(
-            f"app must be a short name of letters, digits, dots and dashes, not {value!r}: it is part of every "
+            f"app must be a short name of letters, digits, dots and dashes, not {quoted(value)}: it is part of every "
             "key in Redis and keeps apps that share one apart."
         )
     return value
 
 
 def _checked_namespace(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigurationError(f"namespace must be the prefix of Dramatiq's keys in Redis, not {value!r}.")
+    if value is not None and (not isinstance(value, str) or not value or not value.isprintable()):
+        raise ConfigurationError(f"namespace must be the prefix of Dramatiq's keys in Redis, not {quoted(value)}.")
     return value
 
 
@@ -176,14 +179,16 @@ def _checked_tz(value: Any) -> str:
 
 
 def _checked_history_size(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 100:
-        raise ConfigurationError(f"history_size must be a whole number of records from 100, not {value!r}.")
+    if not isinstance(value, int) or isinstance(value, bool) or not 100 <= value <= _LONGEST_HISTORY:
+        raise ConfigurationError(
+            f"history_size must be a whole number of records from 100 to {_LONGEST_HISTORY}, not {quoted(value)}."
+        )
     return value
 
 
 def _checked_wait_replicas(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 10:
-        raise ConfigurationError(f"wait_replicas must be a number of replicas from 0 to 10, not {value!r}.")
+        raise ConfigurationError(f"wait_replicas must be a number of replicas from 0 to 10, not {quoted(value)}.")
     return value
 
 

@@ -6,9 +6,19 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 
-__all__ = ["LAST_INSTANT", "LONGEST", "Duration", "instant_ms", "iso", "milliseconds", "parse_duration", "utc"]
+__all__ = [
+    "FIRST_INSTANT",
+    "LAST_INSTANT",
+    "LONGEST",
+    "Duration",
+    "instant_ms",
+    "iso",
+    "milliseconds",
+    "parse_duration",
+    "utc",
+]
 
 #: Seconds or a ``timedelta``.
 Duration: TypeAlias = "int | float | timedelta"
@@ -37,12 +47,12 @@ def milliseconds(value: Duration, what: str, *, minimum: int = 0) -> int:
     if isinstance(value, timedelta):
         found = value // _MILLISECOND
     elif isinstance(value, bool) or not isinstance(value, (int, float)) or value in _NO_NUMBERS or value != value:
-        raise ConfigurationError(f"{what} must be a number of seconds or a timedelta, not {value!r}.")
+        raise ConfigurationError(f"{what} must be a number of seconds or a timedelta, not {quoted(value)}.")
     else:
         # Cut first: what is beyond all bounds, infinity included, has no milliseconds.
         found = round(max(-LONGEST, min(value, LONGEST)) * 1000)
     if found < minimum:
-        raise ConfigurationError(f"{what} must be at least {minimum / 1000:g} s, not {value!r}.")
+        raise ConfigurationError(f"{what} must be at least {minimum / 1000:g} s, not {quoted(value)}.")
     if found > LONGEST:
         raise ConfigurationError(f"{what} must be at most a hundred years; the one given is longer.")
     return found
@@ -67,15 +77,15 @@ def instant_ms(value: datetime, what: str) -> int:
       ConfigurationError: it is no datetime, or a naive one: which instant it means would be a guess.
     """
     if not isinstance(value, datetime):
-        raise ConfigurationError(f"{what} must be a datetime with a time zone, not {value!r}.")
+        raise ConfigurationError(f"{what} must be a datetime with a time zone, not {quoted(value)}.")
     if value.utcoffset() is None:
         raise ConfigurationError(
-            f"{what} has no time zone, so which instant it means would be a guess: {value!r}. "
+            f"{what} has no time zone, so which instant it means would be a guess: {quoted(value)}. "
             "Give it one, for example tzinfo=zoneinfo.ZoneInfo('Europe/Berlin') or datetime.timezone.utc."
         )
     found = (value - _EPOCH) // _MILLISECOND
     if not FIRST_INSTANT <= found <= LAST_INSTANT:
-        raise ConfigurationError(f"{what} is outside the years 1 to 9999 in UTC: {value!r}.")
+        raise ConfigurationError(f"{what} is outside the years 1 to 9999 in UTC: {quoted(value)}.")
     return found
 
 

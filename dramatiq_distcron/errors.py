@@ -20,6 +20,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "WrongSlot",
+    "quoted",
 ]
 
 if TYPE_CHECKING:
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
 else:
     # Its name in Dramatiq 2.0 was ConnectionError, and 2.1 warns of that one.
     BrokerConnectionError = getattr(dramatiq_errors, "BrokerConnectionError", None) or dramatiq_errors.ConnectionError
+
+
+#: So much of a value is shown in a message.
+_SHOWN = 100
+
+
+def quoted(value: object) -> str:
+    """What somebody gave us, as it is shown in a message: it may be of any size and depth, and have any ``repr``."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"an object of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class DistCronError(Exception):

@@ -9,12 +9,26 @@ from typing import Any
 from dramatiq import Actor, Message
 
 from .arguments import decode_payload
+from .errors import ScheduleError
 from .specs import Spec
 
 __all__ = ["schedule_message", "tick_id"]
 
 #: The namespace of our message ids (RFC 4122, version 5).
 _IDS = bytes.fromhex("6f2a4c0e4a3b5d0c9a571f3f0f2b7d11")
+
+
+def _parts(spec: Spec) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+    """Arguments and message options for one message alone: a hook may change what it is given, and the spec serves
+    every later tick."""
+    payload = decode_payload(spec.payload)
+    try:
+        return tuple(_own(payload["args"])), _own(payload["kwargs"]), _own(payload["options"])
+    except Exception as error:
+        # What was stored before its depth was looked at, or what another encoder made and will not be copied.
+        raise ScheduleError(
+            f"The arguments cannot be copied into a message: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _own(value: Any) -> Any:
@@ -39,12 +53,10 @@ def schedule_message(
       fire_time, now: UTC ms.
 
     Raises:
-      ScheduleError: the stored arguments cannot be decoded here.
+      ScheduleError: the stored arguments cannot be decoded here, or not be copied.
     """
-    payload = decode_payload(spec.payload)
-    # Of its own: a hook may change what it is given, and the spec serves every later tick.
-    args, kwargs = tuple(_own(payload["args"])), _own(payload["kwargs"])
-    options = {**_own(payload["options"]), "distcron": {"schedule": spec.name, "fire_time": fire_time, "term": term}}
+    args, kwargs, options = _parts(spec)
+    options = {**options, "distcron": {"schedule": spec.name, "fire_time": fire_time, "term": term}}
     if spec.policy.expires is not None:
         options["expires"] = spec.policy.expires
     if actor is None or type(actor).message_with_options is Actor.message_with_options:

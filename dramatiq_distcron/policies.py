@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict
 
 from .durations import LAST_INSTANT, Duration, instant_ms, milliseconds
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 from .suggestions import did_you_mean
 
 __all__ = ["CatchUp", "Overlap", "Policy", "PolicyOptions", "checked_policy"]
@@ -106,7 +106,7 @@ def _one_of(*allowed: str) -> Callable[[Any, str], str]:
     def check(value: Any, name: str) -> str:
         if value not in allowed:
             hint = did_you_mean(value, allowed) if isinstance(value, str) else f"Known: {', '.join(allowed)}."
-            raise ConfigurationError(f"{name} cannot be {value!r}. {hint}")
+            raise ConfigurationError(f"{name} cannot be {quoted(value)}. {hint}")
         return str(value)
 
     return check
@@ -126,20 +126,20 @@ def _instant(value: Any, name: str) -> int | None:
 def _stored_ms(value: Any, name: str) -> int | None:
     whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LAST_INSTANT
     if value is not None and not whole:
-        raise ConfigurationError(f"{name} is stored as {value!r}, which is no time in ms.")
+        raise ConfigurationError(f"{name} is stored as {quoted(value)}, which is no time in ms.")
     return value  # type: ignore[no-any-return]
 
 
 def _stored_duration(value: Any, name: str) -> int | None:
     if (found := _stored_ms(value, name)) is not None and found < 0:
-        raise ConfigurationError(f"{name} is stored as {value!r}, and no duration is below zero.")
+        raise ConfigurationError(f"{name} is stored as {quoted(value)}, and no duration is below zero.")
     return found
 
 
 def _count(least: int, most: int) -> Callable[[Any, str], int]:
     def check(value: Any, name: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {value!r}.")
+            raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {quoted(value)}.")
         return value
 
     return check
@@ -151,7 +151,7 @@ def _optional_count(value: Any, name: str) -> int | None:
 
 def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
+        raise ConfigurationError(f"{name} must be True or False, not {quoted(value)}.")
     return value
 
 

@@ -11,7 +11,7 @@ from dramatiq import Retry
 
 from .clock import wall_ms
 from .durations import Duration, instant_ms, milliseconds
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 from .logs import get_logger
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class RetryAfter(Retry):
         message: str = "",
         now: Callable[[], int] = wall_ms,
     ) -> None:
+        if not isinstance(message, str):
+            raise ConfigurationError(f"RetryAfter(message=...) takes the text of the error, not {quoted(message)}.")
         asked = _milliseconds(when, now)
         longest = milliseconds(cap, "cap")
         delay = None if asked is None else min(max(0, asked), longest)
@@ -72,13 +74,13 @@ def _milliseconds(when: _When, now: Callable[[], int]) -> int | None:
     if isinstance(when, datetime):
         return instant_ms(when, "RetryAfter(when)") - now()
     if isinstance(when, float) and not math.isfinite(when):
-        raise ConfigurationError(f"RetryAfter() must be given a finite number of seconds, not {when!r}.")
+        raise ConfigurationError(f"RetryAfter() must be given a finite number of seconds, not {quoted(when)}.")
     if isinstance(when, (int, float)) and not isinstance(when, bool):
         return milliseconds(max(0, when), "RetryAfter(when)")
     if isinstance(when, timedelta):
         return milliseconds(max(timedelta(0), when), "RetryAfter(when)")
     raise ConfigurationError(
-        f"RetryAfter() takes seconds, a timedelta, a datetime, the text of the header or None, not {when!r}."
+        f"RetryAfter() takes seconds, a timedelta, a datetime, the text of the header or None, not {quoted(when)}."
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 
 __all__ = ["Bucket", "RetryBudget"]
 
@@ -41,12 +41,20 @@ class RetryBudget:
     burst: float = field(default=10, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.name is not None and (not isinstance(self.name, str) or not 0 < len(self.name) <= _LONGEST):
-            raise ConfigurationError(f"The name of a RetryBudget must be a short text, not {self.name!r}.")
+        if self.name is not None and (not isinstance(self.name, str) or not _can_be_a_name(self.name)):
+            raise ConfigurationError(
+                f"The name of a RetryBudget must be 1 to {_LONGEST} printable characters, not {quoted(self.name)}."
+            )
         for what, least, most in (("ratio", 0, 10), ("floor", 0.001, 1_000_000), ("burst", 1, 1_000_000)):
             value = getattr(self, what)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-                raise ConfigurationError(f"RetryBudget({what}=...) must be from {least} to {most}, not {value!r}.")
+                raise ConfigurationError(
+                    f"RetryBudget({what}=...) must be from {least} to {most}, not {quoted(value)}."
+                )
+
+
+def _can_be_a_name(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST and name.isprintable()
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from dramatiq.middleware.retries import DEFAULT_MAX_BACKOFF, DEFAULT_MIN_BACKOFF
 
 from .backoff import constant, delays
 from .durations import LONGEST, milliseconds
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 from .logs import get_logger
 from .retry_after import RetryAfter
 
@@ -199,7 +199,7 @@ def chooser(backoff: Any, where: str) -> Chooser:
     if isinstance(backoff, type) or not (callable(backoff) or callable(getattr(backoff, "delay", None))):
         raise ConfigurationError(
             f"{where} must be a strategy such as exponential(), a list of seconds, a callable or a mapping from "
-            f"exception classes to these, not {backoff!r}."
+            f"exception classes to these, not {quoted(backoff)}."
         )
     return _of_strategy(backoff) if callable(getattr(backoff, "delay", None)) else _of_function(backoff)
 
@@ -230,4 +230,4 @@ def _by_class(choosers: Mapping[type[BaseException], Chooser]) -> Chooser:
 def _exception(key: Any, where: str) -> type[BaseException]:
     if isinstance(key, type) and issubclass(key, BaseException):
         return key
-    raise ConfigurationError(f"The keys of a mapping as {where} must be exception classes, not {key!r}.")
+    raise ConfigurationError(f"The keys of a mapping as {where} must be exception classes, not {quoted(key)}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, ru
 
 from .cron_expression import parse
 from .durations import Duration, instant_ms, milliseconds, utc
-from .errors import ConfigurationError, ScheduleError
+from .errors import ConfigurationError, ScheduleError, quoted
 from .policies import PolicyOptions, checked_policy
 from .suggestions import refuse_unknown
 from .timings import AnyTiming, AtTiming, CronTiming, EveryTiming, Timing
@@ -28,6 +28,7 @@ __all__ = [
     "cron",
     "every",
     "made",
+    "name_of",
     "refuse_unknown_options",
 ]
 
@@ -84,6 +85,14 @@ class Schedule:
     #: What is to be told of how it was made.
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Also ``dataclasses.replace`` comes by here."""
+        if not isinstance(self.timing, Timing):
+            raise ScheduleError(
+                f"A schedule is made by cron('0 3 * * *'), every(60), at() or any_of(), not of {quoted(self.timing)}."
+            )
+        _checked_name(self.name)
+
     def next_after(self, instant: datetime) -> datetime | None:
         """The first fire time strictly after ``instant``, in UTC; ``None`` if there is none.
 
@@ -108,7 +117,7 @@ class Schedule:
         broker = getattr(actor, "broker", None)
         if broker is None:
             raise ConfigurationError(
-                f"A schedule decorates an actor, not {actor!r}. Put it above @dramatiq.actor, not below."
+                f"A schedule decorates an actor, not {quoted(actor)}. Put it above @dramatiq.actor, not below."
             )
         for middleware in broker.middleware:
             if isinstance(middleware, ScheduleHost):
@@ -173,6 +182,8 @@ def every(
       ConfigurationError: no interval, one below a second, a naive anchor, or an option that cannot be used.
     """
     refuse_unknown_options("every()", options, {"weeks", "days", "hours", "minutes", "seconds", "anchor"})
+    if any(isinstance(part, bool) for part in (weeks, days, hours, minutes, seconds)):
+        raise ScheduleError("The parts of every() are numbers, such as every(minutes=5), not True or False.")
     try:
         parts = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError, TypeError) as error:
@@ -215,9 +226,11 @@ def any_of(*schedules: Schedule, **options: Unpack[ScheduleOptions]) -> Schedule
         raise ScheduleError("any_of() joins two schedules or more: any_of(cron('0 9 * * 1-5'), cron('0 12 * * 6'))")
     for schedule in schedules:
         if not isinstance(schedule, Schedule):
-            raise ScheduleError(f"any_of() joins schedules such as cron(...), not {schedule!r}.")
+            raise ScheduleError(f"any_of() joins schedules such as cron(...), not {quoted(schedule)}.")
         if any((schedule.name, schedule.args, schedule.kwargs, schedule.options, schedule.policy)):
-            raise ScheduleError(f"any_of() makes one schedule of several: give its options to it, not to {schedule!r}.")
+            raise ScheduleError(
+                f"any_of() makes one schedule of several: give its options to it, not to {quoted(schedule)}."
+            )
     notes = tuple(note for schedule in schedules for note in schedule.notes)
     return made(AnyTiming(tuple(schedule.timing for schedule in schedules)), options, notes)
 
@@ -240,24 +253,73 @@ def made(timing: Timing, options: Mapping[str, Any], notes: tuple[str, ...] = ()
     )
 
 
+def name_of(schedule: Schedule, actor_name: str) -> str:
+    """The name a schedule has on an actor: its own, else the actor's.
+
+    Raises:
+      ScheduleError: it has none, and that of the actor cannot be one.
+    """
+    if schedule.name is not None:
+        return schedule.name
+    if not _can_be_a_name(actor_name):
+        raise ScheduleError(
+            f"A schedule without a name has that of its actor, and {quoted(actor_name)} cannot be one: {_NAMES}. "
+            "Give the schedule a name: name='...'."
+        )
+    return actor_name
+
+
+#: What a name is like: it is shown in tables and logs, and is part of what is stored of each tick.
+_NAMES = "a schedule's name must be 1 to 200 printable characters"
+
+
+def _can_be_a_name(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
+
+
 def _checked_name(name: Any) -> str | None:
-    if name is None:
-        return None
-    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
-        raise ScheduleError(f"A schedule's name must be 1 to 200 printable characters, not {name!r}.")
-    return name
+    if name is not None and not _can_be_a_name(name):
+        raise ScheduleError(f"{_NAMES.capitalize()}, not {quoted(name)}.")
+    return name  # type: ignore[no-any-return]
 
 
 def _checked_args(args: Any) -> tuple[Any, ...]:
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        raise ScheduleError(f"args must be a list or tuple of the actor's arguments, not {args!r}.")
+        raise ScheduleError(f"args must be a list or tuple of the actor's arguments, not {quoted(args)}.")
+    _refuse_depth(args, "args")
     return tuple(args)
 
 
 def _checked_mapping(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ScheduleError(f"{what} must be a dict with names as keys, not {value!r}.")
+        raise ScheduleError(f"{what} must be a dict with names as keys, not {quoted(value)}.")
+    _refuse_depth(value, what)
     return dict(value)
+
+
+#: So deep may arguments be nested. Whoever encodes, copies or decodes them does so by recursion, in a stack that
+#: may be deep already: what goes through here must go through at a worker.
+_DEEPEST = 100
+
+
+def _refuse_depth(value: Any, what: str) -> None:
+    """Raises ``ScheduleError`` if something nested too deep, or itself, is in ``value``."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        # By identity: what is there twice is looked at once, or a few lists could be as many as there are atoms.
+        level = list({id(one): one for outer in level for one in _inner(outer)}.values())
+        if not level:
+            return
+    raise ScheduleError(
+        f"{what} is nested more than {_DEEPEST} deep, or contains itself, so that it may not get through to a worker. "
+        "Make it flatter, or give the actor a key under which it finds it."
+    )
+
+
+def _inner(outer: Any) -> list[Any]:
+    """The containers in a container."""
+    inside = outer.values() if isinstance(outer, Mapping) else outer
+    return [one for one in inside if isinstance(one, (Mapping, list, tuple, Set))]
 
 
 def _checked_message_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from .arguments import checked_payload, encode_payload
-from .errors import ScheduleError
+from .errors import ScheduleError, quoted
 from .policies import Policy
 from .schedules import Schedule
 from .timing_json import UnknownKind, timing_from_json
@@ -224,7 +224,7 @@ def _pause(data: Mapping[str, Any] | None) -> Pause | None:
 def _text(data: Mapping[str, Any], field_name: str) -> str:
     value = data[field_name]
     if not isinstance(value, str):
-        raise ScheduleError(f"Its {field_name} is not a text but {value!r}.")
+        raise ScheduleError(f"Its {field_name} is not a text but {quoted(value)}.")
     return value
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 
 __all__ = ["did_you_mean", "refuse_unknown"]
 
@@ -28,18 +28,23 @@ _ELSEWHERE = {
 }
 
 
+#: So many known words are listed at most: of schedules there may be thousands.
+_LISTED = 30
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A sentence with the closest known word, or one that lists them all."""
+    """A sentence with the closest known word, or one that lists those that are known."""
     choices = sorted(known)
     if _ELSEWHERE.get(word) in choices:
         return f"It is called {_ELSEWHERE[word]!r} here."
     close = get_close_matches(word, choices, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"
-    return f"Known: {', '.join(choices)}." if choices else "None is known."
+    more = f" and {len(choices) - _LISTED} more" if len(choices) > _LISTED else ""
+    return f"Known: {', '.join(choices[:_LISTED])}{more}." if choices else "None is known."
 
 
 def refuse_unknown(unknown: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     """Raises ``ConfigurationError`` for the first option that ``where`` does not have."""
     for option in unknown:
-        raise ConfigurationError(f"{where} has no option {option!r}. {did_you_mean(option, known)}")
+        raise ConfigurationError(f"{where} has no option {quoted(option)}. {did_you_mean(option, known)}")

@@ -10,9 +10,9 @@ from dramatiq import Message
 from dramatiq.brokers.stub import StubBroker
 
 from .beat import Beat
-from .durations import instant_ms, utc
+from .durations import FIRST_INSTANT, LAST_INSTANT, Duration, instant_ms, milliseconds, utc
 from .edits import next_score
-from .errors import ConfigurationError
+from .errors import ConfigurationError, quoted
 from .middleware.distcron import get_distcron
 from .specs import parse_spec
 from .store.base import NEVER, Edit, Guard
@@ -48,9 +48,12 @@ class SettableClock:
         """Goes to an instant, also to an earlier one."""
         self._ms = instant_ms(instant, "The time of the clock")
 
-    def advance(self, seconds: float) -> None:
-        """Goes forward."""
-        self._ms += round(seconds * 1000)
+    def advance(self, seconds: Duration) -> None:
+        """Goes forward, by seconds or a ``timedelta``."""
+        self._ms = self._ms + milliseconds(seconds, "How far the clock goes")
+        if self._ms > LAST_INSTANT:
+            self._ms = LAST_INSTANT
+            raise ConfigurationError("The clock is at the end of the year 9999, and goes no further.")
 
 
 @dataclass(frozen=True)
@@ -95,20 +98,24 @@ def run_ticks(broker: StubBroker, start: datetime, end: datetime) -> list[RanTic
     Raises:
       ConfigurationError: the broker is no ``StubBroker``, an instant is naive, or ``end`` is before ``start``.
     """
+    if not isinstance(broker, StubBroker):
+        raise ConfigurationError(
+            "run_ticks() is for StubBroker; another broker would put messages where workers take them, and "
+            f"{quoted(broker)} is none."
+        )
     distcron = get_distcron(broker)
     store = distcron.open_backend().store
     if not isinstance(store, MemoryStore):
         raise ConfigurationError(
             "run_ticks() is for StubBroker; this broker would put messages where workers take them."
         )
-    last = instant_ms(end, "The end")
-    clock = SettableClock(start)
-    if last < clock.now_ms():
+    first, last = instant_ms(start, "The start"), instant_ms(end, "The end")
+    if last < first:
         raise ConfigurationError(
             f"The period of run_ticks() ends before it starts: from {start.isoformat()} to {end.isoformat()}. "
             "The start comes first."
         )
-    clock.advance(-0.001)
+    clock = SettableClock(utc(max(first - 1, FIRST_INSTANT)))
     with store.running_on(clock.now_ms):
         return list(_run(distcron, store, clock, last))
 

@@ -9,7 +9,7 @@ from typing import Any
 from .calendar_timing import CalendarTiming
 from .cron_expression import parse
 from .durations import LAST_INSTANT
-from .errors import ScheduleError
+from .errors import ScheduleError, quoted
 from .timings import AnyTiming, AtTiming, CronTiming, EveryTiming, Timing
 from .zones import load_zone
 
@@ -86,5 +86,5 @@ _KINDS: dict[str, Callable[[Mapping[str, Any]], Timing]] = {
 
 def _whole(value: Any, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LAST_INSTANT:
-        raise ScheduleError(f"{value!r} is no number that can be used.")
+        raise ScheduleError(f"{quoted(value)} is no number that can be used.")
     return value

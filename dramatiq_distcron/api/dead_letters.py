@@ -10,8 +10,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..batching import batches
-from ..errors import ConfigurationError, NotFoundError
+from ..errors import ConfigurationError, NotFoundError, quoted
 from ..store.base import Group, LetterRow, Query
+from .asked import checked_limit
 from .letter_filters import Filter
 from .letter_infos import DeadLetter, Page, dead_letter
 from .letter_moves import Adopted, Adopter, Importer, exported
@@ -100,7 +101,7 @@ class DeadLetterQueue:
         A search for ``text`` may give a page with fewer letters and a cursor: it looks at some thousands a time.
         Errors as of :meth:`list`.
         """
-        _refuse_limit(limit)
+        checked_limit(limit)
         wanted = self._filter(filters)
         after = _parsed_cursor(cursor)
         found: list[DeadLetter] = []
@@ -191,7 +192,8 @@ class DeadLetterQueue:
         """
         ids = _ids(ids)
         _refuse_vague("all=True", bool(ids), _is_any(filters), all)
-        _refuse_limit(limit)
+        if limit is not None:
+            checked_limit(limit)
         done, pace = Redriven(), Pace(rate)
         redriver = Redriver(self._broker, self._backend())
         rows = self._rows(ids, done.missing) if ids else self._walk(self._until_now(filters))
@@ -247,7 +249,8 @@ class DeadLetterQueue:
         """
         ids = _ids(ids)
         _refuse_vague("purge() for all", bool(ids), _is_any(filters))
-        _refuse_limit(limit)
+        if limit is not None:
+            checked_limit(limit)
         missing: builtins.list[str] = []
         rows = self._rows(ids, missing) if ids else self._walk(self._until_now(filters))
         dropped = self._drop(islice(rows, limit))
@@ -329,7 +332,7 @@ def _ids(ids: str | DeadLetter | Iterable[str | DeadLetter]) -> tuple[str, ...]:
     found = tuple(one.id if isinstance(one, DeadLetter) else one for one in given)
     for one in found:
         if not isinstance(one, str) or not one:
-            raise ConfigurationError(f"A letter is named by its id, a text, and not by {one!r}.")
+            raise ConfigurationError(f"A letter is named by its id, a text, and not by {quoted(one)}.")
     return found
 
 
@@ -343,11 +346,6 @@ def _refuse_vague(how_all: str, *ways: bool) -> None:
         raise ConfigurationError(f"Say which letters: ids, filters such as actor='sync', or {how_all}.")
     if sum(ways) > 1:
         raise ConfigurationError(f"Say which letters in one way: ids, or filters, or {how_all}.")
-
-
-def _refuse_limit(limit: Any) -> None:
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}.")
 
 
 def _refuse_unknown(ids: Sequence[str], missing: Sequence[str]) -> None:

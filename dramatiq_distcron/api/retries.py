@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import NotFoundError
+from ..errors import NotFoundError, quoted
+from .asked import checked_id, checked_limit, checked_which
 
 if TYPE_CHECKING:
     from ..backends import Backend
@@ -54,8 +55,11 @@ class WaitingRetries:
 
         Raises:
           StoreUnavailable: the store does not answer.
+          ConfigurationError: ``limit`` is no whole number from 1, or what is looked for is no name.
         """
-        wanted = {name: value for name, value in (("actor", actor), ("queue", queue)) if value is not None}
+        limit = checked_limit(limit)
+        given = {"actor": actor, "queue": queue}
+        wanted = {what: checked_which(what, name) for what, name in given.items() if name is not None}
         found: list[RetryInfo] = []
         for row in self._rows():
             if len(found) == limit:
@@ -78,7 +82,7 @@ class WaitingRetries:
         Raises:
           NotFoundError: no message of that id or key waits.
         """
-        if not self._backend().store.hurry_retry(self._key(id)):
+        if not self._backend().store.hurry_retry(self._key(checked_id(id, "run_now"))):
             raise _not_waiting(id)
 
     def run_all_now(self) -> int:
@@ -96,7 +100,7 @@ class WaitingRetries:
         Raises:
           NotFoundError: no message of that id or key waits.
         """
-        if not self._backend().store.drop_retry(self._key(id), cancelled=True):
+        if not self._backend().store.drop_retry(self._key(checked_id(id, "cancel")), cancelled=True):
             raise _not_waiting(id)
 
     def _key(self, id: str) -> str:
@@ -141,4 +145,6 @@ def _whole(value: object) -> int | None:
 
 
 def _not_waiting(id: str) -> NotFoundError:
-    return NotFoundError(f"No message {id!r} waits for a retry. 'dramatiq-distcron retries list' shows those that do.")
+    return NotFoundError(
+        f"No message {quoted(id)} waits for a retry. 'dramatiq-distcron retries list' shows those that do."
+    )

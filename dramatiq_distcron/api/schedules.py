@@ -19,11 +19,15 @@ from ..errors import (
     ScheduleError,
     StoreRefused,
     StoreUnavailable,
+    quoted,
 )
+from ..schedules import name_of
 from ..specs import NotForUs, Spec, parse_spec, resolve
 from ..store.base import REMEMBERED, Edit, Guard, Stored
 from ..suggestions import did_you_mean
+from .asked import checked_limit, checked_name, checked_reason
 from .infos import ScheduleInfo, TickInfo, schedule_info, tick_info
+from .others import tell_others
 from .triggering import try_trigger
 from .wanted import checked_pairs, refuse_nameless
 
@@ -68,7 +72,7 @@ class Schedules:
 
     def get(self, name: str) -> ScheduleInfo:
         """One schedule. Raises ``NotFoundError`` with the nearest name if there is none."""
-        stored, store = self._stored(name), self._backend().store
+        stored, store = self._stored(checked_name(name, "get")), self._backend().store
         return schedule_info(stored, store.last([name]).get(name), store.now())
 
     def history(self, name: str | None = None, *, limit: int = 100) -> builtins.list[TickInfo]:
@@ -76,7 +80,10 @@ class Schedules:
 
         Raises:
           NotFoundError: nothing is known of a schedule of that name.
+          ConfigurationError: ``name`` is no name, or ``limit`` no whole number from 1.
         """
+        limit = checked_limit(limit)
+        name = None if name is None else checked_name(name, "history")
         store = self._backend().store
         last = store.last([name] if name is not None else [one.name for one in store.scan()])
         found = [tick_info(name, fields) for name, fields in last.items() if fields.get("open") and fields["outcome"]]
@@ -134,6 +141,7 @@ class Schedules:
           NotFoundError: there is none of that name.
           ConflictError: it is defined in code, which would bring it back.
         """
+        name = checked_name(name, "remove")
         self._edit([name], lambda stored, _, now: _remove(self._found(stored, name), now))
 
     def pause(self, name: str, *, reason: str = "", until: datetime | None = None) -> None:
@@ -144,8 +152,9 @@ class Schedules:
 
         Raises:
           NotFoundError: there is none of that name.
-          ConfigurationError: ``until`` has passed, by the store's clock.
+          ConfigurationError: ``until`` has passed, by the store's clock, or is no instant, or ``reason`` is no text.
         """
+        name, reason = checked_name(name, "pause"), checked_reason(reason)
         end = None if until is None else instant_ms(until, "until")
         self._edit([name], lambda stored, _, now: _pause(self._found(stored, name), reason, end, now))
 
@@ -155,6 +164,7 @@ class Schedules:
         Returns:
           Whether it was paused.
         """
+        name = checked_name(name, "resume")
         was_paused = False
 
         def make(stored: Stored | None, _: str, now: int) -> Edit | None:
@@ -169,11 +179,12 @@ class Schedules:
     def _spec(self, schedule: Schedule, actor: Actor[Any, Any] | str) -> Spec:
         actor_name = actor if isinstance(actor, str) else actor.actor_name
         declared = self._broker.actors.get(actor_name)
+        name = name_of(schedule, actor_name)
         if declared is not None:
             refuse_misfit(schedule, declared)
         return resolve(
             schedule,
-            name=schedule.name or actor_name,
+            name=name,
             actor=actor_name,
             queue=self._queue(actor_name),
             tz=self._settings.tz,
@@ -192,7 +203,7 @@ class Schedules:
         if actor_name not in told:
             known = {*self._broker.actors, *told}
             raise ConfigurationError(
-                f"No actor {actor_name!r} is declared here or told of by a running beat or worker. "
+                f"No actor {quoted(actor_name)} is declared here or told of by a running beat or worker. "
                 f"{did_you_mean(actor_name, known)}"
             )
         return told[actor_name]
@@ -250,6 +261,7 @@ class Schedules:
           StoreRefused: the store does not let us; nothing was sent.
           StoreUnavailable: whether it was sent is not known; look at the history.
         """
+        name = checked_name(name, "trigger")
         for _ in range(_ATTEMPTS):
             stored = self._stored(name)
             message = try_trigger(self._broker, self._backend(), stored, _usable(stored))
@@ -266,8 +278,9 @@ class Schedules:
         return found
 
     def _no_such(self, name: str) -> NotFoundError:
-        hint = did_you_mean(name, [one.name for one in self._backend().store.scan()])
-        return NotFoundError(f"There is no schedule {name!r}. {hint}")
+        names = [one.name for one in self._backend().store.scan()]
+        hint = did_you_mean(name, names) if names else f"None is known. {tell_others(self._backend())}".rstrip()
+        return NotFoundError(f"There is no schedule {quoted(name)}. {hint}")
 
 
 def _put(stored: Stored | None, wanted: Spec, decided: Callable[[str], int | None], now: int) -> Edit:

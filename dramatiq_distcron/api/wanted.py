@@ -8,7 +8,7 @@ from typing import Any
 from dramatiq import Actor
 
 from ..arguments import decode_payload
-from ..errors import ConfigurationError, ScheduleError
+from ..errors import ConfigurationError, ScheduleError, quoted
 from ..schedules import Schedule
 from ..specs import Spec
 
@@ -24,16 +24,16 @@ def checked_pairs(schedules: Iterable[Any]) -> list[Pair]:
     """The pairs that ``put_many`` was given. Raises ``ConfigurationError`` with what to write instead."""
     if isinstance(schedules, (str, bytes, Mapping)) or not isinstance(schedules, Iterable):
         hint = " Of a dict, give its items()." if isinstance(schedules, Mapping) else ""
-        raise ConfigurationError(f"{_MANY}, not {schedules!r}.{hint}")
+        raise ConfigurationError(f"{_MANY}, not {quoted(schedules)}.{hint}")
     return [_checked_pair(one) for one in schedules]
 
 
 def _checked_pair(pair: Any) -> Pair:
     if isinstance(pair, (str, bytes)) or not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise ConfigurationError(f"{_MANY}; {pair!r} is no pair.")
+        raise ConfigurationError(f"{_MANY}; {quoted(pair)} is no pair.")
     schedule, actor = pair
     if isinstance(schedule, (Actor, str)) and isinstance(actor, Schedule):
-        raise ConfigurationError(f"The schedule comes first, then the actor: put({actor!r}, {schedule!r}).")
+        raise ConfigurationError(f"The schedule comes first, then the actor: put({quoted(actor)}, {quoted(schedule)}).")
     _refuse_no_schedule(schedule)
     _refuse_no_actor(actor)
     return schedule, actor
@@ -42,9 +42,9 @@ def _checked_pair(pair: Any) -> Pair:
 def _refuse_no_schedule(schedule: Any) -> None:
     if isinstance(schedule, Schedule):
         return
-    hint = f" Did you mean cron({schedule!r})?" if isinstance(schedule, str) else ""
+    hint = f" Did you mean cron({quoted(schedule)})?" if isinstance(schedule, str) else ""
     raise ConfigurationError(
-        f"A schedule such as cron('0 3 * * *') or every(60) is put, each with one actor, not {schedule!r}.{hint}"
+        f"A schedule such as cron('0 3 * * *') or every(60) is put, each with one actor, not {quoted(schedule)}.{hint}"
     )
 
 
@@ -55,7 +55,7 @@ def _refuse_no_actor(actor: Any) -> None:
         name = getattr(actor, "__name__", repr(actor))
         hint = f"{name} is no actor: put @dramatiq.actor above it, and give the actor or its name."
     else:
-        hint = f"It is not {actor!r}."
+        hint = f"It is not {quoted(actor)}."
     raise ConfigurationError(f"put() takes an actor or its name beside the schedule. {hint}")
 
 

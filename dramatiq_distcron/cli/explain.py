@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 from ..zones import load_zone
 from .beat import add_app_arguments
 from .exits import Exit
-from .loading import LoadError, load_app
+from .loading import LoadError, import_app, refuse_others
 from .output import ago, instant, plural, print_json, print_table
 from .parser import count, instant_of
 
@@ -33,6 +33,8 @@ __all__ = ["add_commands"]
 
 #: Whose times ``explain`` shows for an H, unless it is told a name.
 _SOMEBODY = "example"
+#: What is after a schedule that cannot even be made is not looked at.
+_ENDED = "The import ended there, so there may be more: mend it, and check again"
 #: So many fire times are shown at most.
 _MOST = 10_000
 
@@ -134,9 +136,13 @@ class _Row:
 
 def _check(args: argparse.Namespace) -> int:
     try:
-        distcron = load_app(args.broker, args.modules, args.path)
+        distcron = import_app(args.broker, args.modules, args.path)
     except LoadError:
         raise
+    except ConfigurationError as error:
+        return _show_check(args, [], [f"{str(error).removesuffix('.')}. {_ENDED}"])
+    try:
+        refuse_others(distcron, args.broker)
     except ConfigurationError as error:
         return _show_check(args, [], [str(error)])
     rows, findings = _rows_of(distcron, wall_ms())

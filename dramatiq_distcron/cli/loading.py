@@ -21,7 +21,7 @@ from ..errors import ConfigurationError, ConflictError, DistCronError
 from ..logs import get_logger
 from ..middleware.distcron import DistCron, get_distcron, installed
 
-__all__ = ["LoadError", "load_app"]
+__all__ = ["LoadError", "import_app", "load_app", "refuse_others"]
 
 
 #: Where the code of this package and of Dramatiq lies.
@@ -47,15 +47,25 @@ def load_app(broker: str, modules: Sequence[str] = (), path: Sequence[str] = (".
       ConflictError: two brokers have schedules, and which one is meant was not said.
       ConfigurationError: the broker has no DistCron middleware, or a schedule cannot be used.
     """
+    distcron = import_app(broker, modules, path)
+    refuse_others(distcron, broker)
+    return distcron
+
+
+def import_app(broker: str, modules: Sequence[str] = (), path: Sequence[str] = (".",)) -> DistCron:
+    """As :func:`load_app`, without a look at other brokers.
+
+    Raises:
+      LoadError: something cannot be imported or is not there.
+      ConfigurationError: a schedule cannot be used, so that the import ended there.
+    """
     sys.path[:0] = [os.path.abspath(folder) for folder in ([path] if isinstance(path, str) else path)]
     name, _, attribute = broker.partition(":")
     module = _import(name)
     found = _named_broker(module, attribute) if attribute else _global_broker(module)
     for more in modules:
         _import(more)
-    distcron = _distcron_of(found, module)
-    _look_for_others(distcron, named=bool(attribute))
-    return distcron
+    return _distcron_of(found, module)
 
 
 def _import(name: str) -> ModuleType:
@@ -163,13 +173,17 @@ def _distcron_of(broker: Broker, module: ModuleType) -> DistCron:
         raise LoadError(f"{error}{_brokers_hint(module)}") from None
 
 
-def _look_for_others(distcron: DistCron, *, named: bool) -> None:
-    """Schedules on another broker would never be fired, and nobody would notice."""
+def refuse_others(distcron: DistCron, broker: str) -> None:
+    """Schedules on another broker would never be fired, and nobody would notice.
+
+    Raises:
+      ConflictError: there are some, and ``broker``, as it was written, does not say which one is meant.
+    """
     others = [other for other in installed() if other is not distcron and other.specs()]
     if not others:
         return
     names = ", ".join(sorted(name for other in others for name in other.specs()))
     text = f"Another broker has schedules too, which this beat does not fire: {names}."
-    if not named:
+    if not broker.partition(":")[2]:
         raise ConflictError(f"{text} Say which one is meant, as module:broker, and run a beat for each.")
     get_logger(__name__, DistCron).warning("%s Run a beat for it as well.", text)

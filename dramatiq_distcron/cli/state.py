@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..api.others import tell_others
 from .exits import Exit
 from .output import ago, instant, print_json, print_table, state_of
 from .parser import count
@@ -64,9 +65,10 @@ def _hint(distcron: DistCron, *, empty: bool) -> None:
     """Why there may be nothing to see, to those who look for it."""
     backend = distcron.open_backend()
     if empty:
+        others = tell_others(backend)
         print(
             f"No schedule is stored for app {distcron.settings.app!r} in namespace {backend.namespace!r} of "
-            f"{backend.where}. Is it the right one? See --redis-url, --namespace and --app.",
+            f"{backend.where}. {others or 'Is it the right one?'} See --redis-url, --namespace and --app.",
             file=sys.stderr,
         )
     elif backend.store.leader() is None:
@@ -86,7 +88,8 @@ def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
 
 def _next(args: argparse.Namespace) -> int:
     distcron = open_state(args)
-    coming = [one for one in distcron.schedules.list() if one.state == "active" and one.next_fire_time is not None]
+    schedules = distcron.schedules.list()
+    coming = [one for one in schedules if one.state == "active" and one.next_fire_time is not None]
     coming = sorted(coming, key=lambda one: (one.next_fire_time, one.name))[: args.limit]
     if args.json:
         print_json(
@@ -103,6 +106,8 @@ def _next(args: argparse.Namespace) -> int:
         ["NEXT", "SCHEDULE", "ACTOR", "STATE"],
         [(ago(one.next_fire_time, now), one.name, one.actor, state_of(one)) for one in coming],
     )
+    if not schedules:
+        _hint(distcron, empty=True)
     return Exit.OK
 
 
@@ -147,6 +152,8 @@ def _history(args: argparse.Namespace) -> int:
         return Exit.OK
     if not ticks:
         print("Nothing is recorded yet.")
+        if not distcron.open_backend().store.count():
+            _hint(distcron, empty=True)
         return Exit.OK
     now = distcron.open_backend().store.now()
     print_table(
@@ -201,6 +208,8 @@ def _status(args: argparse.Namespace) -> int:
         print(f"Leader: {leader.holder}, term {leader.term}, since {ago(leader.since, now)}")
     else:
         print("Leader: none. Start one with: dramatiq-distcron beat BROKER")
+        if not distcron.open_backend().store.count():
+            _hint(distcron, empty=True)
     for one in status.instances:
         if one["role"] == "leader" and one.get("disabled"):
             print(f"Disabled: the leader was started with {one['disabled']}, so nothing is enqueued.")

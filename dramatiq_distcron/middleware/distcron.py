@@ -17,9 +17,9 @@ from ..api.status import Status, read_status
 from ..arguments import refuse_misfit
 from ..backends import Backend, open_backend
 from ..config import Settings
-from ..errors import ConfigurationError, ConflictError
+from ..errors import ConfigurationError, ConflictError, quoted
 from ..moving import Mover
-from ..schedules import Schedule, ScheduleHost
+from ..schedules import Schedule, ScheduleHost, name_of
 from ..specs import Spec, resolve
 from .dead_letters import DeadLetters
 from .keeping import ack_what_is_kept
@@ -116,7 +116,7 @@ class DistCron(Middleware, ScheduleHost):
         schedules = actor.options.get("periodic", [])
         if isinstance(schedules, Schedule):
             schedules = [schedules]
-        if isinstance(schedules, str) or not isinstance(schedules, Sequence):
+        if isinstance(schedules, (str, bytes)) or not isinstance(schedules, Sequence):
             raise _no_schedule(actor, schedules)
         for schedule in schedules:
             if not isinstance(schedule, Schedule):
@@ -136,11 +136,11 @@ class DistCron(Middleware, ScheduleHost):
 
         Raises:
           ConflictError: there is one of that name.
-          ConfigurationError: the actor cannot be called with its arguments.
+          ConfigurationError: the actor cannot be called with its arguments, or its name cannot be the schedule's.
         """
         self._broker = actor.broker
+        name = name_of(schedule, actor.actor_name)
         refuse_misfit(schedule, actor)
-        name = schedule.name or actor.actor_name
         if name in self._declared:
             raise _same_name(name, self._declared[name], actor, schedule)
         self._declared[name] = (actor, schedule)
@@ -162,7 +162,7 @@ class DistCron(Middleware, ScheduleHost):
         """One schedule with every default filled in. Raises ``ConfigurationError`` if it cannot be used."""
         return resolve(
             schedule,
-            name=schedule.name or actor.actor_name,
+            name=name_of(schedule, actor.actor_name),
             actor=actor.actor_name,
             queue=actor.queue_name,
             tz=self.settings.tz,
@@ -223,8 +223,9 @@ def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
 
     Raises:
       ConflictError: it is there already.
-      ConfigurationError: an option is unknown or has a value it cannot have.
+      ConfigurationError: it is no broker, or an option is unknown or has a value it cannot have.
     """
+    _refuse_no_broker(broker, "install()")
     if any(isinstance(middleware, DistCron) for middleware in broker.middleware):
         raise ConflictError("This broker has a DistCron middleware already. Install it once.")
     distcron = DistCron(**options)
@@ -242,13 +243,14 @@ def get_distcron(broker: Broker | None = None) -> DistCron:
     """The DistCron middleware of ``broker``, or of the global broker.
 
     Raises:
-      ConfigurationError: it has none.
+      ConfigurationError: it has none, or is no broker.
     """
     if broker is None:
         # get_broker() would make one up.
         broker = dramatiq.broker.global_broker
         if broker is None:
             raise ConfigurationError("No broker is set. Call dramatiq.set_broker(broker), or name the broker.")
+    _refuse_no_broker(broker, "get_distcron()")
     for middleware in broker.middleware:
         if isinstance(middleware, DistCron):
             middleware._broker = broker
@@ -259,16 +261,21 @@ def get_distcron(broker: Broker | None = None) -> DistCron:
     )
 
 
+def _refuse_no_broker(broker: object, where: str) -> None:
+    if not isinstance(broker, dramatiq.broker.Broker):
+        raise ConfigurationError(f"{where} takes a broker, such as RedisBroker(url=...), not {quoted(broker)}.")
+
+
 def installed() -> list[DistCron]:
     """Every DistCron of this process that is on a broker."""
     return [one for one in _everywhere if one._broker is not None]
 
 
 def _no_schedule(actor: Actor[Any, Any], found: Any) -> ConfigurationError:
-    hint = f" Did you mean periodic=cron({found!r})?" if isinstance(found, str) else ""
+    hint = f" Did you mean periodic=cron({quoted(found)})?" if isinstance(found, str) else ""
     return ConfigurationError(
         f"periodic= of actor {actor.actor_name!r} must be a schedule such as cron('0 3 * * *') or every(60), or a "
-        f"list of them, not {found!r}.{hint}"
+        f"list of them, not {quoted(found)}.{hint}"
     )
 
 

@@ -14,7 +14,7 @@ from dramatiq import RateLimitExceeded
 from dramatiq.middleware import Middleware, SkipMessage
 from dramatiq.middleware.retries import Retries
 
-from ..errors import ConflictError, DistCronError
+from ..errors import ConfigurationError, ConflictError, DistCronError, quoted
 from ..logs import get_logger
 from ..retry_budget import RetryBudget
 from ..retrying import ABORTED, EXHAUSTED, POISON, TOO_OLD, Again, End, Failure, chooser, decide
@@ -84,6 +84,8 @@ class BackoffRetries(Retries):
         self._budgets: dict[str, RetryBudget] = {}
         self._budget = checked_budget(retry_budget)
         self._take_in_budget(self._budget, "BackoffRetries()")
+        if rng is not None and not isinstance(rng, random.Random):
+            raise ConfigurationError(f"rng of BackoffRetries() must be a random.Random, not {quoted(rng)}.")
         self._rng = rng or random.Random()
         self._distcron: DistCron | None = None
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from types import UnionType
 from typing import Any
 
-from ..durations import milliseconds
-from ..errors import ConfigurationError, ConflictError
+from ..durations import LONGEST, milliseconds
+from ..errors import ConfigurationError, ConflictError, quoted
 from ..retry_budget import RetryBudget
 from ..retrying import chooser
 
@@ -36,13 +36,13 @@ def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     _refuse_counts(options, where)
     if options.get("throws") and not _can_be_thrown(options["throws"]):
         raise ConfigurationError(
-            f"throws of {where} must be an exception class or a tuple of them, not {options['throws']!r}."
+            f"throws of {where} must be an exception class or a tuple of them, not {quoted(options['throws'])}."
         )
     if options.get("retry_when") is not None and not callable(options["retry_when"]):
-        raise ConfigurationError(f"retry_when of {where} must be callable, not {options['retry_when']!r}.")
+        raise ConfigurationError(f"retry_when of {where} must be callable, not {quoted(options['retry_when'])}.")
     if not isinstance(options.get("on_retry_exhausted") or "", str):
         raise ConfigurationError(
-            f"on_retry_exhausted of {where} must be the name of an actor, not {options['on_retry_exhausted']!r}."
+            f"on_retry_exhausted of {where} must be the name of an actor, not {quoted(options['on_retry_exhausted'])}."
         )
     return found
 
@@ -50,10 +50,12 @@ def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _refuse_counts(options: Mapping[str, Any], where: str) -> None:
     deliveries, retries = options.get("max_deliveries"), options.get("max_retries")
     if deliveries is not None and (not isinstance(deliveries, int) or isinstance(deliveries, bool) or deliveries < 1):
-        raise ConfigurationError(f"max_deliveries of {where} must be a whole number from 1, not {deliveries!r}.")
+        raise ConfigurationError(f"max_deliveries of {where} must be a whole number from 1, not {quoted(deliveries)}.")
     # Dramatiq compares and no more: False is 0 to it, and a number below 0 is as good as 0.
     if retries is not None and (not isinstance(retries, (int, float)) or retries != retries):
-        raise ConfigurationError(f"max_retries of {where} must be a number, or None for no limit, not {retries!r}.")
+        raise ConfigurationError(
+            f"max_retries of {where} must be a number, or None for no limit, not {quoted(retries)}."
+        )
 
 
 def _ms(value: Any, what: str) -> int | float:
@@ -61,7 +63,9 @@ def _ms(value: Any, what: str) -> int | float:
     if isinstance(value, timedelta):
         return milliseconds(value, what)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise ConfigurationError(f"{what} must be milliseconds or a timedelta, not {value!r}.")
+        raise ConfigurationError(f"{what} must be milliseconds or a timedelta, not {quoted(value)}.")
+    if value > LONGEST:
+        raise ConfigurationError(f"{what} must be at most a hundred years; {quoted(value)} ms are more.")
     return value
 
 
@@ -78,4 +82,4 @@ def checked_budget(budget: Any) -> RetryBudget | None:
         return budget
     if isinstance(budget, str):
         return RetryBudget(budget)
-    raise ConfigurationError(f"retry_budget must be a RetryBudget or the name of one, not {budget!r}.")
+    raise ConfigurationError(f"retry_budget must be a RetryBudget or the name of one, not {quoted(budget)}.")

@@ -14,6 +14,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq_distcron import every, install
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.errors import ConflictError, WrongSlot
+from dramatiq_distcron.store.redis.connection import Connection
 from tests.integration.conftest import Running
 from tests.integration.test_beat import assert_gapless, declare, per_tick
 from tests.support import wait_until
@@ -49,6 +50,23 @@ def test_with_a_client_of_the_cluster_and_a_hash_tag_ticks_are_fired_run_and_sho
     assert {one["role"] for one in status.instances} >= {"leader"}
     assert status.redis["url"].startswith("cluster 127.0.0.1:")
     assert {one.name for one in distcron.schedules.list()} == {"job", "tenant"}
+
+
+def test_other_apps_are_found_in_a_cluster_too(cluster: Cluster, namespace: str) -> None:
+    broker = RedisBroker(client=cluster.client(), namespace=f"{{{namespace}}}")
+    distcron = install(broker)
+    broker.client.hset(f"{{{namespace}}}:distcron:other:schedules", "x", "{}")
+    assert distcron.open_backend().store.other_apps() == ["other"]
+    broker.client.close()
+
+
+def test_connections_to_a_cluster_are_probed_too(cluster: Cluster) -> None:
+    theirs = cluster.client()
+    client = Connection.from_client(theirs).client(5)
+    for node in client.get_nodes():
+        assert client.get_redis_connection(node).connection_pool.connection_kwargs["socket_keepalive"] is True
+    for one in (client, theirs):
+        one.close()
 
 
 def test_a_node_that_dies_and_comes_back_costs_no_tick(cluster: Cluster, start_beat: Start, namespace: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -70,6 +72,37 @@ def test_a_unix_socket_is_taken_over(server_binary: Path | None, tmp_path: Path)
         assert client.ping()
         assert connection.where == f"unix://{path}?db=0"
         client.close()
+
+
+def options_of(connection: Connection) -> tuple[int, int]:
+    """Whether the system probes an idle connection of ours, and after how many seconds."""
+    made: Any = connection.client(5).connection_pool.make_connection()
+    made.connect()
+    try:
+        kept = made._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        return kept, made._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+    finally:
+        made.disconnect()
+
+
+def test_an_idle_connection_is_probed_so_that_no_firewall_forgets_it_unseen(server: Server) -> None:
+    assert server.port is not None
+    for theirs in (redis.Redis.from_url(server.url), redis.Redis(port=server.port)):
+        assert options_of(Connection.from_client(theirs)) == (1, 30)
+    assert options_of(Connection.from_url(server.url)) == (1, 30)
+
+
+def test_what_the_user_says_of_probes_holds(server: Server) -> None:
+    off = Connection.from_url(f"{server.url}?socket_keepalive=no")
+    assert options_of(off)[0] == 0
+    own = redis.Redis(port=server.port, socket_keepalive=True, socket_keepalive_options={socket.TCP_KEEPIDLE: 77})
+    assert options_of(Connection.from_client(own)) == (1, 77)
+
+
+def test_a_sentinel_is_probed_and_so_is_its_master() -> None:
+    pool = Connection.from_client(Sentinel([("127.0.0.1", 1)]).master_for("service")).client(3).connection_pool
+    for one in (pool, *(sentinel.connection_pool for sentinel in pool.sentinel_manager.sentinels)):
+        assert one.connection_kwargs["socket_keepalive"] is True
 
 
 def test_of_three_sentinels_that_are_dead_each_costs_a_part_of_the_time_out() -> None:

@@ -14,7 +14,7 @@ from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import DistCron, every, install
 from dramatiq_distcron.beat import Beat
-from dramatiq_distcron.errors import ConflictError
+from dramatiq_distcron.errors import ConflictError, NotFoundError
 from dramatiq_distcron.server import Server
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "howto" / "rights.md"
@@ -145,6 +145,15 @@ def test_another_database_needs_the_right_to_select_it(as_user: As) -> None:
     with pytest.raises(ConflictError, match=r"ACL SETUSER beat ~dramatiq ~dramatiq:\* \+select"):
         Beat(as_user(database=1)).run_once()
     assert Beat(as_user("+select", database=1)).run_once()
+
+
+def test_without_the_right_to_walk_through_the_keys_no_other_app_is_told(as_user: As, admin: redis.Redis) -> None:
+    distcron = as_user()
+    admin.hset(f"{distcron.open_backend().namespace}:distcron:other:schedules", "x", "{}")
+    with pytest.raises(NotFoundError, match=r"There is no schedule 'a'\. None is known\.$"):
+        distcron.schedules.get("a")
+    with pytest.raises(NotFoundError, match=r"None is known\. In namespace .* of app 'other'"):
+        as_user("+scan").schedules.get("a")
 
 
 def test_waiting_for_replicas_needs_a_right_of_its_own(as_user: As) -> None:

@@ -258,6 +258,34 @@ def test_check_goes_on_after_a_schedule_that_cannot_be_used_and_names_its_line(c
     assert {"good", "last"} <= {line.split()[0] for line in out.splitlines()}
 
 
+@pytest.mark.parametrize("argv", [(), ("--json",)])
+def test_check_says_that_there_may_be_more_where_a_schedule_that_cannot_be_made_ended_the_import(
+    check: Callable[..., Any], argv: tuple[str, ...]
+) -> None:
+    code, out, _ = check("[cron('61 * * * *'), cron('62 * * * *'), every(0)]", *argv)
+    assert code == Exit.FINDINGS
+    (finding,) = json.loads(out)["findings"] if argv else [out.splitlines()[0]]
+    assert re.search(
+        r"61 is out of range.*checked_app\.py, line \d+\)\. The import ended there, so there may be more: mend it, and "
+        r"check again\.?$",
+        finding,
+    )
+
+
+OTHER = """every(60, name='first'))
+def first(): ...
+other = StubBroker()
+install(other)
+@dramatiq.actor(broker=other, periodic=every(60, name='second')"""
+
+
+@pytest.mark.parametrize("schedules", ["every(60, options={'x': object()})", OTHER], ids=["encoder", "brokers"])
+def test_check_says_nothing_of_more_where_the_import_came_to_its_end(check: Callable[..., Any], schedules: str) -> None:
+    code, out, _ = check(schedules)
+    assert code == Exit.FINDINGS
+    assert "may be more" not in out
+
+
 def test_check_finds_a_trigger_in_the_zone_of_the_host(
     check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

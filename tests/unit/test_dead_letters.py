@@ -944,9 +944,9 @@ def test_what_an_import_brought_from_beyond_the_calendar_is_shown(distcron: Dist
 def test_a_limit_of_how_many_that_cannot_be_is_refused(some: DistCron, limit: Any) -> None:
     letters = some.dead_letters
     for verb in (letters.list, letters.page, lambda limit: letters.redrive(all=True, limit=limit)):
-        with pytest.raises(ConfigurationError, match="limit must be a whole number from 1"):
+        with pytest.raises(ConfigurationError, match="a whole number from 1"):
             verb(limit=limit)
-    with pytest.raises(ConfigurationError, match="limit must be"):
+    with pytest.raises(ConfigurationError, match="a whole number from 1"):
         letters.discard(actor="mail", limit=limit)
 
 

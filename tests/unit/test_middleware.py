@@ -15,6 +15,7 @@ from dramatiq_distcron import (
     ConfigurationError,
     ConflictError,
     DistCron,
+    ScheduleError,
     cron,
     every,
     get_distcron,
@@ -149,6 +150,26 @@ def test_several_schedules_without_a_name_on_one_actor_are_refused_with_what_to_
         ConflictError, match=r"'job' has several schedules without a name.*cron\(\.\.\., name='\.\.\.'\)"
     ):
         declare(stub_broker, [cron("0 3 * * *"), cron("0 4 * * *")])
+
+
+NO_NAMES = ["", "x" * 201, "two\nlines", "bell\a", "half \ud800"]
+
+
+@pytest.mark.parametrize("name", NO_NAMES, ids=["empty", "long", "lines", "bell", "half"])
+def test_a_schedule_does_not_get_a_name_from_its_actor_that_it_could_not_be_given(
+    stub_broker: StubBroker, distcron: DistCron, name: str
+) -> None:
+    told = r"has that of its actor, and .* cannot be one: .* 1 to 200 printable characters\. .* name='\.\.\.'"
+    if name:
+        # Without a name an actor has that of its function.
+        with pytest.raises(ScheduleError, match=told):
+            declare(stub_broker, every(60), name)
+        assert distcron.specs() == {}
+    with pytest.raises(ScheduleError, match=told):
+        distcron.schedules.put(every(60), name)
+    if name:
+        declare(stub_broker, every(60, name="good"), name)
+        assert list(distcron.specs()) == ["good"]
 
 
 def test_an_actor_of_the_same_name_on_another_broker_is_another_matter(

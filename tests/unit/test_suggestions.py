@@ -23,6 +23,12 @@ def test_without_a_close_word_all_are_listed_in_order() -> None:
     assert did_you_mean("xyz", ["b", "c", "a"]) == "Known: a, b, c."
 
 
+def test_of_very_many_words_the_first_ones_are_listed() -> None:
+    told = did_you_mean("xyz", [f"{number:04}" for number in range(5000)])
+    assert told.startswith("Known: 0000, 0001, ")
+    assert told.endswith("0029 and 4970 more.")
+
+
 def test_where_nothing_is_known_it_says_so() -> None:
     assert did_you_mean("x", []) == "None is known."
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappush
 from typing import Any
 
+from ...errors import ConfigurationError, quoted
 from ...retry_budget import Bucket
 from ..base import DATA, Guard, Letter, Record, Waiting
 
@@ -68,6 +69,7 @@ class Verbs:
         expect: Callable[[Sequence[Any], int], None] = lambda call, number: None,
         history_size: int = 10_000,
     ) -> None:
+        _refuse_odd(history_size, now=now, is_there=is_there, length=length, expect=expect)
         self._now = now
         self._dispatch = dispatch
         self._is_there = is_there
@@ -149,6 +151,17 @@ class Verbs:
     def _append(self, name: str, fields: Mapping[str, Any]) -> None:
         self._appended += 1
         self._ticks.append({"schedule": name, **{key: value for key, value in fields.items() if key != "open"}})
+
+
+def _refuse_odd(history_size: object, **functions: object) -> None:
+    """Tests of apps make stores themselves."""
+    for name, function in functions.items():
+        if not callable(function):
+            raise ConfigurationError(f"MemoryStore({name}=...) takes a function, not {quoted(function)}.")
+    if not isinstance(history_size, int) or isinstance(history_size, bool) or not 1 <= history_size <= 10**9:
+        raise ConfigurationError(
+            f"MemoryStore(history_size=...) takes a whole number of records from 1, not {quoted(history_size)}."
+        )
 
 
 def record_fields(guard: Guard, record: Record) -> dict[str, Any]:

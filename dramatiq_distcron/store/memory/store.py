@@ -62,6 +62,10 @@ class MemoryStore(LeaseVerbs, TickVerbs, RunVerbs, ScheduleVerbs):
         """How many schedules are stored."""
         return len(self._state.schedules)
 
+    def other_apps(self) -> list[str]:
+        """Apps of the same namespace that have schedules: a store in memory is one app's."""
+        return []
+
     def notice(self, text: str) -> None:
         """Keeps a word for whoever asks for the status."""
         with self._woken:

@@ -7,6 +7,7 @@ silence, which outlives a lease and hides what became of a command. Ours wait sh
 from __future__ import annotations
 
 import copy
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -35,6 +36,13 @@ _KEPT = {
     "socket_keepalive_options",
 }
 
+
+#: As redis-py 8 does by itself: after so many seconds of silence, each, and how often. The system's own first one
+#: comes after two hours, when a firewall has long forgotten the connection and swallows what is sent.
+_PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+if not hasattr(socket, "TCP_KEEPIDLE"):
+    # So it is called on macOS.
+    _PROBES["TCP_KEEPALIVE"] = 30
 
 #: The part of a time-out that may go by until one of the sentinels has answered.
 _FOR_SENTINELS = 0.5
@@ -81,7 +89,7 @@ class Connection:
 
     @classmethod
     def from_pool(cls, pool: redis.ConnectionPool) -> Connection:
-        settings = _kept(pool.connection_kwargs)
+        settings = _settings_of(pool)
 
         def make(timeout: float) -> redis.Redis:
             return redis.Redis(connection_pool=_new_pool(pool, settings, timeout))
@@ -90,7 +98,7 @@ class Connection:
 
     @classmethod
     def from_cluster(cls, cluster: redis.RedisCluster) -> Connection:
-        settings = _kept(cluster.get_connection_kwargs())
+        settings = _kept_alive(_kept(cluster.get_connection_kwargs()))
         settings.pop("host", None)
         settings.pop("port", None)
         nodes = [(node.host, node.port) for node in cluster.get_nodes()]
@@ -130,6 +138,29 @@ def _kept(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key in _KEPT or key.startswith("ssl_")}
 
 
+def _settings_of(pool: redis.ConnectionPool) -> dict[str, Any]:
+    settings = _kept(pool.connection_kwargs)
+    # Those to a socket in the file system are of another class, which knows no such setting.
+    return _kept_alive(settings) if issubclass(pool.connection_class, redis.Connection) else settings
+
+
+def _kept_alive(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """With probes on idle connections, unless something is said of them: redis-py before 8 sends none."""
+    if settings.get("socket_keepalive") is not None:
+        return dict(settings)
+    given = settings.get("socket_keepalive_options")
+    return {
+        **settings,
+        "socket_keepalive": True,
+        "socket_keepalive_options": _probes() if given is None else given,
+    }
+
+
+def _probes() -> dict[int, int]:
+    """In the numbers of this system, as far as it has them."""
+    return {getattr(socket, name): value for name, value in _PROBES.items() if hasattr(socket, name)}
+
+
 def _manners(timeout: float) -> dict[str, Any]:
     return {
         "socket_timeout": timeout,
@@ -155,7 +186,7 @@ def _asking_briefly(manager: Any, timeout: float) -> Any:
     brief = copy.copy(manager)
     share = timeout * _FOR_SENTINELS / max(1, len(manager.sentinels))
     brief.sentinels = [
-        redis.Redis(connection_pool=_new_pool(pool, _kept(pool.connection_kwargs), share))
+        redis.Redis(connection_pool=_new_pool(pool, _settings_of(pool), share))
         for pool in (sentinel.connection_pool for sentinel in manager.sentinels)
     ]
     return brief

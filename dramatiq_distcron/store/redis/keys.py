@@ -14,6 +14,7 @@ class Keys:
 
     def __init__(self, namespace: str, app: str) -> None:
         self.namespace = namespace
+        self.app = app
         self.prefix = f"{namespace}:distcron:{app}:"
         self.owner = self.prefix + "owner"
         self.lease = self.prefix + "lease"

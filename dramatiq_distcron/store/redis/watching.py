@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,15 @@ from .replies import text
 from .verbs import Verbs
 
 __all__ = ["Touched", "WatchVerbs"]
+
+
+#: So many keys are looked at for other apps, at most, and so many in one step.
+_LOOKED_AT, _AT_ONCE = 200_000, 1000
+
+
+def _literally(text_: str) -> str:
+    """As a pattern that stands for itself."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", text_)
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,30 @@ class WatchVerbs(Verbs):
         """How many schedules are stored."""
         with self._errors():
             return int(self._client.hlen(self.keys.schedules))
+
+    def other_apps(self) -> list[str]:
+        """Apps of the same namespace that have schedules, as far as they are among the keys that are looked at.
+
+        For those who find nothing: nobody keeps a list of apps, so the keys of the server are walked through, up to
+        ``_LOOKED_AT`` of them. None, if we may not do that.
+        """
+        client, before = self._client, self.keys.prefix.removesuffix(f"{self.keys.app}:")
+        if self._connection.is_cluster:
+            # They are all in one slot.
+            client = client.get_redis_connection(client.get_node_from_key(self.keys.schedules))
+        found: set[str] = set()
+        at = 0
+        try:
+            for _ in range(_LOOKED_AT // _AT_ONCE):
+                with self._errors():
+                    at, some = client.scan(at, match=f"{_literally(before)}*:schedules", count=_AT_ONCE)
+                found.update(text(key).removeprefix(before).removesuffix(":schedules") for key in some)
+                if at == 0:
+                    break
+        except StoreRefused:
+            return []
+        # The index of a queue that is called so is no app's.
+        return sorted(app for app in found - {self.keys.app} if ":" not in app)
 
     def notice(self, text_: str) -> None:
         """Keeps a word for whoever asks for the status."""

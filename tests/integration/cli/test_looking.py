@@ -19,6 +19,8 @@ from tests.integration.cli.apps import HOURLY, NIGHTLY, SECRET, TWO, App, assert
 from tests.integration.conftest import Running
 from tests.support import wait_until
 
+NOBODY_LEADS = "Nobody leads, so nothing is fired. Start one with: dramatiq-distcron beat BROKER\n"
+
 
 def test_list_in_json_has_exactly_the_keys_it_promises(shop: App) -> None:
     found = shop.state("list", "--json").json
@@ -60,6 +62,55 @@ def test_list_of_nothing_tells_people_where_it_looked(app: App) -> None:
         f"No schedule is stored for app 'default' in namespace {app.namespace!r} of {app.url}. Is it the right one? "
         "See --redis-url, --namespace and --app.\n"
     )
+
+
+@pytest.fixture
+def billing(app: App) -> App:
+    """Another app of the namespace, and nothing of the default one."""
+    app.beat(app.on_redis(TWO, options=", app='billing'"))
+    return app
+
+
+@pytest.mark.parametrize("argv", [["list"], ["next"], ["history"], ["status"]], ids=lambda argv: argv[0])
+def test_who_forgot_the_app_is_told_which_ones_have_schedules(billing: App, argv: list[str]) -> None:
+    ran = billing.state(*argv)
+    assert ran.code == 0
+    assert ran.err == (
+        f"No schedule is stored for app 'default' in namespace {billing.namespace!r} of {billing.url}. In namespace "
+        f"{billing.namespace!r} there are schedules of app 'billing': is it one of these? See --redis-url, --namespace "
+        "and --app.\n"
+    )
+    assert billing.state(*argv, "--app=billing").err in ("", NOBODY_LEADS)
+    assert billing.state(*argv, "--json").err == ""
+
+
+@pytest.mark.parametrize("verb", ["show", "history", "pause", "trigger"])
+def test_who_forgot_the_app_is_told_so_when_a_schedule_is_not_found(billing: App, verb: str) -> None:
+    ran = billing.state(verb, "report:7")
+    assert ran.code == 7
+    assert "None is known. In namespace " in ran.err
+    assert ran.err.endswith("there are schedules of app 'billing': is it one of these?\n")
+
+
+def test_only_apps_of_the_namespace_that_have_schedules_are_told(app: App, client: Any) -> None:
+    """Whatever characters the namespace has, and whatever else is called so."""
+    prefix = f"{app.namespace}[a-z]*:distcron:"
+    for key in ("shop:schedules", "shop:dead.by:queue:schedules", "shop:last"):
+        client.hset(prefix + key, "x", "{}")
+    client.hset(f"{app.namespace}b:distcron:other:schedules", "x", "{}")
+    ran = app.run("list", f"--redis-url={app.url}", f"--namespace={app.namespace}[a-z]*")
+    assert "there are schedules of app 'shop': is it" in ran.err
+
+
+def test_of_many_apps_the_first_ones_are_told(app: App, client: Any) -> None:
+    for number in range(15):
+        client.hset(f"{app.namespace}:distcron:app{number:02}:schedules", "x", "{}")
+    assert re.search(r"of app 'app00', .* 'app09' and 5 more: is it one", app.state("list").err)
+
+
+def test_no_more_keys_are_looked_at_than_is_promised(app: App, billing: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dramatiq_distcron.store.redis.watching._LOOKED_AT", 0)
+    assert "Is it the right one?" in app.state("list").err
 
 
 def test_list_tells_people_if_nobody_leads(shop: App) -> None:

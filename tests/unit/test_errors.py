@@ -1,0 +1,55 @@
+"""What somebody gave us, as it is shown in a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dramatiq_distcron import ConfigurationError, cron, every, exponential
+from dramatiq_distcron.errors import quoted
+
+
+class Shy:
+    def __repr__(self) -> str:
+        raise RuntimeError("no word of me")
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def test_a_value_is_shown_as_it_is_written() -> None:
+    assert [quoted("a"), quoted(5), quoted(None)] == ["'a'", "5", "None"]
+
+
+def test_of_a_long_value_the_beginning_is_shown() -> None:
+    assert quoted("x" * 5000) == "'" + "x" * 99 + "..."
+
+
+def test_of_a_value_that_cannot_be_shown_the_type_is() -> None:
+    assert quoted(Shy()) == "an object of type Shy"
+    # Some interpreters can show it.
+    assert quoted(nested(100_000)) in ("an object of type list", "[" * 100 + "...")
+
+
+@pytest.mark.parametrize("value", [Shy(), nested(100_000), "x" * 10**6], ids=["shy", "nested", "long"])
+@pytest.mark.parametrize(
+    "refuses",
+    [
+        lambda value: cron(value),
+        lambda value: every(value),
+        lambda value: exponential(value),
+        lambda value: cron("0 3 * * *", name=value),
+        lambda value: cron("0 3 * * *", overlap=value),
+        lambda value: cron("0 3 * * *", start=value),
+    ],
+    ids=["cron", "every", "exponential", "name", "overlap", "start"],
+)
+def test_what_is_refused_is_refused_in_a_few_words_whatever_it_is(refuses: Any, value: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        refuses(value)
+    assert len(str(caught.value)) < 500
