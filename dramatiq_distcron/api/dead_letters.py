@@ -119,10 +119,12 @@ class DeadLetterQueue:
 
     def get(self, id: str) -> DeadLetter:
         """One letter, by its id or its message's. Raises ``NotFoundError`` if there is none."""
-        (id,) = _ids(id)
-        for row in self._rows((id,), []):
+        ids = _ids(id)
+        if len(ids) != 1:
+            raise ConfigurationError(f"get() takes the id of one letter, not {quoted(id)}.")
+        for row in self._rows(ids, []):
             return dead_letter(row)
-        raise _not_found(id)
+        raise _not_found(ids[0])
 
     def missing(self, ids: str | DeadLetter | Iterable[str | DeadLetter]) -> Sequence[str]:
         """Which of the ids no letter and no letter's message has."""
@@ -191,6 +193,8 @@ class DeadLetterQueue:
           NotFoundError: none of the ids is there.
         """
         ids = _ids(ids)
+        if not isinstance(all, bool) or not (progress is None or callable(progress)):
+            raise ConfigurationError("all must be True or False, and progress a function or None.")
         _refuse_vague("all=True", bool(ids), _is_any(filters), all)
         if limit is not None:
             checked_limit(limit)
@@ -305,11 +309,13 @@ class DeadLetterQueue:
 
 def _called(function: F) -> F:
     if not callable(function) or iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
-        raise ConfigurationError(f"{function!r} must be a plain function: it is called, and nobody would await it.")
+        raise ConfigurationError(
+            f"{quoted(function)} must be a plain function: it is called, and nobody would await it."
+        )
     try:
         signature(function).bind(object())
     except TypeError as error:
-        raise ConfigurationError(f"{function!r} cannot be called with one argument: {error}.") from None
+        raise ConfigurationError(f"{quoted(function)} cannot be called with one argument: {error}.") from None
     except ValueError:
         # A builtin that does not say what it takes.
         pass
@@ -327,8 +333,9 @@ def _name_of(function: Any, known: Mapping[str, Any]) -> str:
     return f"{name}#{number + 1}" if number else name
 
 
-def _ids(ids: str | DeadLetter | Iterable[str | DeadLetter]) -> tuple[str, ...]:
-    given = (ids,) if isinstance(ids, (str, DeadLetter)) or not isinstance(ids, Iterable) else tuple(ids)
+def _ids(ids: Any) -> tuple[str, ...]:
+    single = isinstance(ids, (str, bytes, Mapping, DeadLetter)) or not isinstance(ids, Iterable)
+    given: Iterable[Any] = (ids,) if single else ids
     found = tuple(one.id if isinstance(one, DeadLetter) else one for one in given)
     for one in found:
         if not isinstance(one, str) or not one:
@@ -355,13 +362,13 @@ def _refuse_unknown(ids: Sequence[str], missing: Sequence[str]) -> None:
 
 
 def _not_found(id: str) -> NotFoundError:
-    return NotFoundError(f"There is no dead letter {id!r}. 'dramatiq-distcron dlq list' shows those there are.")
+    return NotFoundError(f"There is no dead letter {quoted(id)}. 'dramatiq-distcron dlq list' shows those there are.")
 
 
 def _parsed_cursor(cursor: str | None) -> tuple[int, str] | None:
     if cursor is None:
         return None
-    at, colon, id = cursor.partition(":")
+    at, colon, id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if not colon or not at.isascii() or not at.isdigit() or len(at) > 16:
-        raise ConfigurationError(f"{cursor!r} is not the cursor of a page.")
+        raise ConfigurationError(f"{quoted(cursor)} is not the cursor of a page.")
     return int(at), id

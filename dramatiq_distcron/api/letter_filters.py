@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..durations import instant_ms
-from ..errors import ConfigurationError
+from ..durations import LAST_INSTANT, instant_ms
+from ..errors import ConfigurationError, quoted
 from ..letters import REASONS, indexes_of
 from ..store.base import NEVER, Query
 from ..suggestions import did_you_mean
@@ -21,24 +21,13 @@ class Filter:
     """Checked filters. Raises ``ConfigurationError`` for one that is unknown."""
 
     def __init__(self, filters: Mapping[str, Any]) -> None:
-        given = {name: value for name, value in filters.items() if value is not None}
-        for name in given:
-            if name not in _FILTERS:
-                raise ConfigurationError(f"There is no filter {name!r}. {did_you_mean(name, _FILTERS)}")
-            if str(given[name]) == "":
-                raise ConfigurationError(f"The filter {name!r} is empty. Leave it out, or say which.")
-        if given.get("reason", REASONS[0]) not in REASONS:
-            known = did_you_mean(str(given["reason"]), REASONS)
-            raise ConfigurationError(f"There is no reason {given['reason']!r}. {known}")
-        if "actor" in given:
-            # The actor itself will do.
-            given["actor"] = getattr(given["actor"], "actor_name", given["actor"])
-        self.indexes = indexes_of({name: str(given[name]) for name in _INDEXED if name in given})
+        given = {name: _checked(name, value) for name, value in filters.items() if value is not None}
+        self.indexes = indexes_of({name: given[name] for name in _INDEXED if name in given})
         self.since = _instant(given.get("since"), "since", 0)
         self.until = _instant(given.get("until"), "until", NEVER)
-        self._exactly = str(given.get("error", ""))
+        self._exactly: str = given.get("error", "")
         self.error = self._exactly.lower()
-        self._text = str(given.get("text", "")).lower()
+        self._text: str = given.get("text", "").lower()
 
     def look_up(self, store: Store) -> None:
         """Finds the error's index, if only one class of error is meant."""
@@ -89,7 +78,31 @@ _INDEXED = ("actor", "queue", "reason", "fingerprint", "schedule")
 _FILTERS = (*_INDEXED, "error", "since", "until", "text")
 
 
+def _checked(name: str, value: Any) -> Any:
+    """Raises ``ConfigurationError`` for a filter that is none, or cannot have this value."""
+    if name not in _FILTERS:
+        raise ConfigurationError(f"There is no filter {quoted(name)}. {did_you_mean(name, _FILTERS)}")
+    if name in ("since", "until"):
+        return value
+    if name == "actor":
+        # The actor itself will do, as the class of an error.
+        value = getattr(value, "actor_name", value)
+    if name == "error" and isinstance(value, type) and issubclass(value, BaseException):
+        value = value.__name__
+    if not isinstance(value, str):
+        raise ConfigurationError(f"The filter {name!r} takes a text, not {quoted(value)}.")
+    if not value:
+        raise ConfigurationError(f"The filter {name!r} is empty. Leave it out, or say which.")
+    if name == "reason" and value not in REASONS:
+        raise ConfigurationError(f"There is no reason {quoted(value)}. {did_you_mean(value, REASONS)}")
+    return value
+
+
 def _instant(value: Any, name: str, default: int) -> int:
     if value is None:
         return default
-    return value if isinstance(value, int) and not isinstance(value, bool) else instant_ms(value, name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value <= LAST_INSTANT:
+            raise ConfigurationError(f"{name} is ms since 1970 in UTC, or an aware datetime, and not {quoted(value)}.")
+        return value
+    return instant_ms(value, name)

@@ -6,13 +6,13 @@ import base64
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dramatiq import Message
 
 from ..batching import BATCH_BYTES, batches
 from ..durations import LAST_INSTANT
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, quoted
 from ..letters import DLQ_ACTOR, Redact, adopted, indexes_of
 from ..places import Places
 from ..store.base import REMEMBERED, Graveyard, Letter
@@ -59,7 +59,13 @@ class Importer:
 
 
 def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    if not isinstance(lines, Iterable):
+        raise ConfigurationError(f"import_() takes lines, such as an open file, not {quoted(lines)}.")
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            raise ConfigurationError(f"Line {number} is no text, but {quoted(line)}.")
+        if line.strip():
+            yield number, line
 
 
 def _imported(number: int, line: str) -> tuple[Letter, int]:
@@ -88,6 +94,16 @@ class Adopted:
         return sum(self.queues.values())
 
 
+def _checked_queues(queues: Any) -> set[str]:
+    given: list[Any] = (
+        [queues] if isinstance(queues, (str, bytes)) or not isinstance(queues, Iterable) else list(queues)
+    )
+    for one in given:
+        if not isinstance(one, str) or not one or not one.isprintable():
+            raise ConfigurationError(f"queues are names of queues, not {quoted(one)}.")
+    return set(given)
+
+
 class Adopter:
     """Takes over what Dramatiq keeps in ``.XQ``.
 
@@ -104,7 +120,7 @@ class Adopter:
     def adopt(self, queues: Iterable[str] | None = None) -> Adopted:
         """Each in one step. Raises ``ConfigurationError`` if it is not known where to look."""
         places = Places(self._backend.store, self._backend.publisher)
-        chosen = set(self._known_queues() if queues is None else queues)
+        chosen = self._known_queues() if queues is None else _checked_queues(queues)
         if not chosen:
             raise ConfigurationError(
                 "No queue is known here. Name it, or say which app it is with --broker, or start a worker."

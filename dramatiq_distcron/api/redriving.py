@@ -12,7 +12,7 @@ from dramatiq import Message
 
 from ..batching import BATCH_BYTES
 from ..clock import SystemClock
-from ..errors import ConfigurationError, DistCronError, NotFoundError, ScheduleError, StoreUnavailable
+from ..errors import ConfigurationError, DistCronError, NotFoundError, ScheduleError, StoreUnavailable, quoted
 from ..letters import DLQ_ACTOR, redriven
 from ..places import Places
 from ..publishing import at_once, waiting_form
@@ -204,8 +204,8 @@ class Pace:
     """Waits so that no more than ``rate`` letters go a second."""
 
     def __init__(self, rate: float | None) -> None:
-        if rate is not None and not (isinstance(rate, (int, float)) and rate > 0):
-            raise ConfigurationError(f"rate must be a number of letters a second above 0, not {rate!r}.")
+        if rate is not None and not (isinstance(rate, (int, float)) and rate > 0 and not isinstance(rate, bool)):
+            raise ConfigurationError(f"rate must be a number of letters a second above 0, not {quoted(rate)}.")
         self._rate = rate
         self._clock = SystemClock()
         self._next = self._clock.monotonic()

@@ -18,7 +18,7 @@ from dramatiq.middleware import Middleware, SkipMessage
 from ..api.letter_infos import DeadLetter, dead_letter
 from ..config import retention_from
 from ..durations import Duration, milliseconds
-from ..errors import ConfigurationError, ConflictError
+from ..errors import ConfigurationError, ConflictError, quoted
 from ..letters import DLQ_ACTOR, REJECTED, Redact, about_death, dlq_queue, guessed_reason, indexes_of
 from ..logs import get_logger
 from ..schedules import ScheduleHost
@@ -58,7 +58,7 @@ class Retention:
             milliseconds(self.max_age, "max_age", minimum=1000)
         count = self.max_count
         if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            raise ConfigurationError(f"max_count must be a whole number from 1, or None, not {count!r}.")
+            raise ConfigurationError(f"max_count must be a whole number from 1, or None, not {quoted(count)}.")
 
 
 class DeadLetters(Middleware):
@@ -88,17 +88,19 @@ class DeadLetters(Middleware):
     ) -> None:
         self.logger = get_logger(__name__, type(self))
         if redact is not None and not callable(redact):
-            raise ConfigurationError(f"redact must be callable, not {redact!r}.")
+            raise ConfigurationError(f"redact must be callable, not {quoted(redact)}.")
         given = {"max_age": max_age, "max_count": max_count}
         self.retention = Retention(**retention_from(given))
-        if not isinstance(per_actor or {}, Mapping):
+        if per_actor is not None and not isinstance(per_actor, Mapping):
             raise ConfigurationError(
-                f"per_actor must be a dict of actors' names and Retention(...), not {per_actor!r}."
+                f"per_actor must be a dict of actors' names and Retention(...), not {quoted(per_actor)}."
             )
         self.per_actor = dict(per_actor or {})
         for actor, retention in self.per_actor.items():
             if not isinstance(retention, Retention):
-                raise ConfigurationError(f"per_actor must give {actor!r} a Retention(...), not {retention!r}.")
+                raise ConfigurationError(
+                    f"per_actor must give {quoted(actor)} a Retention(...), not {quoted(retention)}."
+                )
         self.handlers: dict[str, Handler] = {}
         self.on_drop: list[Callable[[list[DeadLetter]], Any]] = []
         self.redact = None if redact is None else self._telling_failures(redact)

@@ -854,7 +854,7 @@ def test_an_actor_itself_is_a_filter_too(stub_broker: StubBroker, some: DistCron
     [
         ({"actr": "x"}, "Did you mean 'actor'"),
         ({"reason": "abortd"}, "Did you mean 'aborted'"),
-        ({"reason": 5}, "no reason 5"),
+        ({"reason": 5}, "takes a text, not 5"),
         ({"actor": ""}, "'actor' is empty"),
         ({"error": ""}, "'error' is empty"),
         ({"since": "yesterday"}, "since must be a datetime"),

@@ -17,9 +17,11 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq_distcron import (
     BackoffRetries,
     ConfigurationError,
+    DeadLetters,
     DistCron,
     DistCronError,
     NotFoundError,
+    Retention,
     RetryAfter,
     RetryBudget,
     Schedule,
@@ -136,6 +138,71 @@ for which in ("actor", "queue"):
         "None x lines half long",
     )
 case("retries.list(limit=_)", lambda world, odd: world.distcron.retries.list(limit=odd), "5 huge")
+
+
+# -- distcron.dead_letters --------------------------------------------------------------------------------------
+
+for verb in ("get", "redrive", "discard"):
+    case(f"dead_letters.{verb}(_)", lambda world, odd, verb=verb: getattr(world.distcron.dead_letters, verb)(odd))
+case(
+    "dead_letters.export(_)", lambda world, odd: list(world.distcron.dead_letters.export(odd)), "x lines half long list"
+)
+case("dead_letters.missing(_)", lambda world, odd: world.distcron.dead_letters.missing(odd), "x lines half long list")
+case("dead_letters.import_(_)", lambda world, odd: world.distcron.dead_letters.import_(odd), "empty list bytes dict")
+case("dead_letters.import_([_])", lambda world, odd: world.distcron.dead_letters.import_([odd]), "empty")
+case("dead_letters.adopt(_)", lambda world, odd: world.distcron.dead_letters.adopt(odd))
+case("dead_letters.page(cursor=_)", lambda world, odd: world.distcron.dead_letters.page(cursor=odd), "None")
+for verb in ("list", "page", "fill"):
+    case(
+        f"dead_letters.{verb}(limit=_)",
+        lambda world, odd, verb=verb: getattr(world.distcron.dead_letters, verb)(limit=odd),
+        "5 huge",
+    )
+for verb in ("list", "count", "export"):
+    for which in ("actor", "queue", "error", "fingerprint", "schedule", "text"):
+        case(
+            f"dead_letters.{verb}({which}=_)",
+            lambda world, odd, verb=verb, which=which: getattr(world.distcron.dead_letters, verb)(**{which: odd}),
+            "None x lines half long",
+        )
+    case(
+        f"dead_letters.{verb}(reason=_)",
+        lambda world, odd, verb=verb: getattr(world.distcron.dead_letters, verb)(reason=odd),
+        "None",
+    )
+    for which in ("since", "until"):
+        case(
+            f"dead_letters.{verb}({which}=_)",
+            lambda world, odd, verb=verb, which=which: getattr(world.distcron.dead_letters, verb)(**{which: odd}),
+            f"None 0 5 {INSTANT}",
+        )
+case("dead_letters.redrive(all=_)", lambda world, odd: world.distcron.dead_letters.redrive(all=odd), "True")
+for which in ("limit", "rate"):
+    case(
+        f"dead_letters.redrive({which}=_)",
+        lambda world, odd, which=which: world.distcron.dead_letters.redrive(all=True, **{which: odd}),
+        "None 5 huge" if which == "limit" else "None 5 1.5 huge inf",
+    )
+case(
+    "dead_letters.redrive(progress=_)",
+    lambda world, odd: world.distcron.dead_letters.redrive(all=True, progress=odd),
+    "None function class",
+)
+for verb in ("handler", "on_drop"):
+    case(
+        f"dead_letters.{verb}(_)",
+        lambda world, odd, verb=verb: getattr(world.distcron.dead_letters, verb)(odd),
+        "function class",
+    )
+for name, takes in {
+    "max_age": "None 5 1.5",
+    "max_count": "None 5 huge",
+    "per_actor": "None dict",
+    "redact": "None function class",
+}.items():
+    case(f"DeadLetters({name}=_)", lambda world, odd, name=name: DeadLetters(**{name: odd}), takes)
+    if name.startswith("max"):
+        case(f"Retention({name}=_)", lambda world, odd, name=name: Retention(**{name: odd}), takes)
 
 
 def put_and_trigger(world: World, **options: Any) -> None:
