@@ -14,8 +14,9 @@ from .errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from .middleware.dead_letters import DeadLetters, Retention
+from .middleware.dead_letters import DeadLetters
 from .middleware.distcron import DistCron, get_distcron, install
+from .middleware.retention import Retention
 from .middleware.retries import BackoffRetries
 from .retry_after import RetryAfter
 from .retry_budget import RetryBudget

@@ -1,4 +1,4 @@
-"""The middleware of dead letters: what is kept of a message that dies, who is told, and for how long it is kept.
+"""The middleware of dead letters: what is kept of a message that dies, and who is told.
 
 It only makes the letters. They are recorded by the middleware that ends deliveries, in one step with the message's
 leaving its queue, and the actor that tells the handlers is enqueued in the same step where the broker is on Redis.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import dramatiq
@@ -17,14 +16,15 @@ from dramatiq.middleware import Middleware, SkipMessage
 
 from ..api.letter_infos import DeadLetter, dead_letter
 from ..config import retention_from
-from ..durations import Duration, milliseconds
+from ..durations import Duration
 from ..errors import ConfigurationError, ConflictError, quoted
 from ..letters import DLQ_ACTOR, REJECTED, Redact, about_death, dlq_queue, guessed_reason, indexes_of
 from ..logs import get_logger
 from ..schedules import ScheduleHost
-from ..store.base import Letter, LetterRow, Query
+from ..store.base import Letter, LetterRow
 from ..version import VERSION
 from .marks import attempt_of, marks_of
+from .retention import DropHook, Retainer, Retention
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -32,33 +32,12 @@ if TYPE_CHECKING:
     from dramatiq import Actor, Broker, Worker
     from dramatiq.broker import MessageProxy
 
+    from ..store.base import Store
     from .distcron import DistCron
 
-__all__ = ["DeadLetters", "Retention"]
-
-_DAY = 86_400
-#: How many letters are dropped in one step.
-_BATCH = 500
-#: From which share of ``max_count`` on it is said that letters will be dropped.
-_NEARLY = 0.9
+__all__ = ["DeadLetters"]
 
 Handler = Callable[[DeadLetter], Any]
-Indexes = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Retention:
-    """For how long letters are kept: ``max_age`` in seconds or as a ``timedelta``, and how many. ``None``: no limit."""
-
-    max_age: Duration | None = 30 * _DAY
-    max_count: int | None = 100_000
-
-    def __post_init__(self) -> None:
-        if self.max_age is not None:
-            milliseconds(self.max_age, "max_age", minimum=1000)
-        count = self.max_count
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            raise ConfigurationError(f"max_count must be a whole number from 1, or None, not {quoted(count)}.")
 
 
 class DeadLetters(Middleware):
@@ -102,11 +81,11 @@ class DeadLetters(Middleware):
                     f"per_actor must give {quoted(actor)} a Retention(...), not {quoted(retention)}."
                 )
         self.handlers: dict[str, Handler] = {}
-        self.on_drop: list[Callable[[list[DeadLetter]], Any]] = []
+        self.on_drop: list[DropHook] = []
+        self.retainer = Retainer(self._store, self.retention, self.per_actor, self.on_drop)
         self.redact = None if redact is None else self._telling_failures(redact)
         self._distcron: DistCron | None = None
         self._actor: Actor[Any, Any] | None = None
-        self._warned = False
 
     def _telling_failures(self, redact: Redact) -> Redact:
         def careful(actor: str, args: Any, kwargs: Any) -> Any:
@@ -119,6 +98,10 @@ class DeadLetters(Middleware):
                 raise
 
         return careful
+
+    def _store(self) -> Store:
+        assert self._distcron is not None
+        return self._distcron.open_backend().store
 
     def attach(self, distcron: DistCron, broker: Broker) -> None:
         """Tells it who records, and declares the actor that tells the handlers."""
@@ -206,10 +189,9 @@ class DeadLetters(Middleware):
             )
 
     def _letter(self, id: str, kept: dict[str, Any] | None) -> LetterRow | None:
-        assert self._distcron is not None
         if kept is not None:
             return LetterRow(id, kept["dead_at"], kept["about"], b"")
-        return self._distcron.open_backend().store.letter(id)
+        return self._store().letter(id)
 
     def after_nack(self, broker: Broker, message: MessageProxy) -> None:
         """That nobody could be told must not go unnoticed."""
@@ -218,106 +200,6 @@ class DeadLetters(Middleware):
                 "Nobody could be told of dead letter %s, and it is not tried again. The letter itself is kept.",
                 ", ".join(str(one)[:200] for one in message.args),
             )
-
-    # -- keeping --------------------------------------------------------------------------------------------
-
-    def retain(self) -> int:
-        """Drops what is too old or too much, after telling of it. Returns how many. Raises what the store raises."""
-        assert self._distcron is not None
-        store = self._distcron.open_backend().store
-        now = store.now()
-        dropped = sum(self._drop_old(limit, indexes, now) for indexes, limit in self._by_age())
-        for actor, retention in self.per_actor.items():
-            dropped += self._drop_many(retention, actor)
-        dropped += self._drop_many(self.retention, None)
-        self._warn_nearly(self._count(None))
-        return dropped
-
-    def _by_age(self) -> list[tuple[Indexes, Retention]]:
-        """Which letters have which limit."""
-        assert self._distcron is not None
-        if not self.per_actor:
-            return [((), self.retention)]
-        actors = self._distcron.open_backend().store.dead_values("actor")
-        return [((("actor", actor),), self.per_actor.get(actor, self.retention)) for actor in actors]
-
-    def _drop_old(self, retention: Retention, indexes: Indexes, now: int) -> int:
-        if retention.max_age is None:
-            return 0
-        until = now - milliseconds(retention.max_age, "max_age")
-        query = Query(indexes, until=until, oldest_first=True)
-        assert self._distcron is not None
-        store = self._distcron.open_backend().store
-        dropped = 0
-        while rows := store.letters(query, _BATCH):
-            if not self._tell_dropped(rows, f"an age of over {(now - until) / 1000:g} s"):
-                break
-            dropped += store.drop_letters([row.id for row in rows])
-        return dropped
-
-    def _drop_many(self, retention: Retention, actor: str | None) -> int:
-        """Drops the oldest of an actor, or of all without a limit of their own, that are too many."""
-        assert self._distcron is not None
-        store, most, dropped = self._distcron.open_backend().store, retention.max_count, 0
-        while most is not None and self._count(actor) > most:
-            rows = self._oldest(actor)
-            # Counted after they were read: other workers drop the same ones, and must not make these too many.
-            rows = rows[: max(0, self._count(actor) - most)]
-            whose = "" if actor is None else f" of {actor}"
-            if not rows or not self._tell_dropped(rows, f"a max_count of {most}{whose}"):
-                break
-            dropped += store.drop_letters([row.id for row in rows])
-        return dropped
-
-    def _count(self, actor: str | None) -> int:
-        assert self._distcron is not None
-        count = self._distcron.open_backend().store.count_letters
-        if actor is not None:
-            return count(Query((("actor", actor),)))
-        return count(Query()) - sum(count(Query((("actor", own),))) for own in self.per_actor)
-
-    def _oldest(self, actor: str | None) -> list[LetterRow]:
-        """Some letters, the oldest first."""
-        assert self._distcron is not None
-        store = self._distcron.open_backend().store
-        query = Query(() if actor is None else (("actor", actor),), oldest_first=True)
-        found: list[LetterRow] = []
-        after: tuple[int, str] | None = None
-        while len(found) < _BATCH and (rows := store.letters(query, _BATCH, after)):
-            after = (rows[-1].dead_at, rows[-1].id)
-            found += [row for row in rows if actor is not None or row.about.get("actor") not in self.per_actor]
-        return found[:_BATCH]
-
-    def _tell_dropped(self, rows: list[LetterRow], why: str) -> bool:
-        """Whether they may be dropped: a hook that fails may be the one that saves them."""
-        letters = [dead_letter(row) for row in rows]
-        self.logger.warning(
-            "%d dead letters are dropped for %s: of %s, from %s to %s.",
-            len(letters),
-            why,
-            ", ".join(sorted({letter.actor for letter in letters})[:5]),
-            letters[0].id,
-            letters[-1].id,
-        )
-        for hook in self.on_drop:
-            try:
-                hook(letters)
-            except Exception:
-                self.logger.exception("A hook that is told of dropped letters failed, so they are kept for now.")
-                return False
-        return True
-
-    def _warn_nearly(self, count: int) -> None:
-        most = self.retention.max_count
-        nearly = most is not None and count >= most * _NEARLY
-        if nearly and not self._warned:
-            self.logger.warning(
-                "There are %d dead letters; beyond %s the oldest are dropped. Redrive or discard them: "
-                "dramatiq-distcron dlq stats",
-                count,
-                most,
-            )
-        self._warned = nearly
 
 
 def _told(letter: LetterRow) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class DistCron(Middleware, ScheduleHost):
                 middleware.attach(self)
             elif isinstance(middleware, DeadLetters):
                 middleware.attach(self, broker)
-                self.mover.chores = [middleware.retain]
+                self.mover.chores = [middleware.retainer.retain]
 
     def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
         self.mover.start()

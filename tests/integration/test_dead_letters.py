@@ -542,7 +542,7 @@ def test_two_workers_that_look_after_the_limits_drop_no_more_than_is_too_much(se
             store.put_letters([(Letter(f"m{n:04}", {}, b"", []), store.now() + n) for n in range(start, start + 500)])
         for app in apps:
             app.letters.on_drop(lambda letters: told.update(one.id for one in letters))
-        threads = [threading.Thread(target=app.letters._own.retain) for app in apps]
+        threads = [threading.Thread(target=app.letters._own.retainer.retain) for app in apps]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -629,7 +629,7 @@ class Clocked:
         self.now = 100 * DAY
         store: Any = self.distcron.open_backend().store
         store._now = lambda: self.now
-        self.retain = self.distcron.dead_letters._own.retain
+        self.retain = self.distcron.dead_letters._own.retainer.retain
 
 
 def test_letters_are_dropped_by_age(stub_broker: StubBroker) -> None:
