@@ -9,7 +9,11 @@ from typing import Any
 
 from .worker import TRIES
 
-__all__ = ["Rest", "Witnessed", "check", "read_ledger", "read_rest"]
+__all__ = ["QUEUES", "Rest", "Witnessed", "check", "read_ledger", "read_rest"]
+
+
+#: Where messages of the run can be: those of dead letters tell of them.
+QUEUES = ("default", "default.DQ", "dead_letters", "dead_letters.DQ")
 
 
 @dataclass
@@ -47,7 +51,7 @@ def read_ledger(text: str) -> Witnessed:
 def read_rest(client: Any, namespace: str, decode: Any) -> Rest:
     """Looks at all places where a message can be."""
     others = {}
-    for queue in ("default", "default.DQ"):
+    for queue in QUEUES:
         others[f"data of {queue}"] = client.hlen(f"{namespace}:{queue}.msgs")
         others[queue] = client.llen(f"{namespace}:{queue}")
     others["given out"] = sum(client.scard(key) for key in client.scan_iter(f"{namespace}:__acks__.*"))

@@ -18,7 +18,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq_distcron.demo.processes import Child
 from dramatiq_distcron.server import Server
 
-from .checker import Rest, check, read_ledger, read_rest
+from .checker import QUEUES, Rest, check, read_ledger, read_rest
 from .worker import TRIES, Ledger, broker_of, declare
 
 __all__ = ["Outcome", "Plan", "run"]
@@ -109,7 +109,7 @@ class _Run:
     def _left(self) -> int:
         client, name = self._broker.client, self._namespace
         waiting = client.zcard(f"{name}:distcron:default:retries")
-        return int(client.hlen(f"{name}:default.msgs") + client.hlen(f"{name}:default.DQ.msgs") + waiting)
+        return int(sum(client.hlen(f"{name}:{queue}.msgs") for queue in QUEUES) + waiting)
 
     def _look(self, seconds: float) -> Outcome:
         seen = read_ledger(self._ledger.read_text() if self._ledger.exists() else "")
