@@ -83,6 +83,8 @@ class App:
         self.distcron._backend = Backend(store, publisher, "dramatiq", by_outbox=self.by_outbox)
         self.distcron.settle._enqueued = cast(Any, StepLocal())
         self.distcron.presence._started_at = None
+        # It looks for it once in its life, which is longer than a world, and only to warn.
+        self.distcron.presence._warned = True
 
     def _redis_publisher(self) -> RedisPublisher:
         return RedisPublisher(self.broker, "default")
