@@ -34,8 +34,9 @@ class Marks:
     a ticket. ``not_ours``: it is a copy; ``put_off``: it is to come again later. ``undecided``: it was taken up, and
     what becomes of it if it fails is not decided yet. ``planned`` is its retry, ``reason`` why there is none, and
     ``announce`` the message that tells of its end. ``counted``: its deliveries are. ``ending`` and the messages
-    ``captured`` for it are kept for when it must be recorded again; ``settled`` says that it is, and ``kept`` that
-    there is a letter of it. ``handed_over`` is the message before its actor saw it, if that may have changed it.
+    ``captured`` for it are kept for when it must be recorded again, which is ``doubtful`` after an answer that did not
+    come; ``settled`` says that it is, and ``kept`` that there is a letter of it. ``handed_over`` is the message before
+    its actor saw it, if that may have changed it.
     """
 
     end: tuple[str, str] | None = None
@@ -50,6 +51,7 @@ class Marks:
     undecided: bool = False
     ending: Ending | None = None
     captured: list[Captured] = field(default_factory=list)
+    doubtful: bool = False
     settled: bool = False
     kept: bool = False
     handed_over: bytes | None = None

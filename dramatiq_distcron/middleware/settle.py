@@ -199,12 +199,16 @@ class Settle(Middleware):
         elif answer != "lost":
             marks_of(message).kept = ending.letter is not None
             self._tell(message, ending)
+        elif marks_of(message).doubtful:
+            # It was recorded by the command whose answer did not come, or the run is another worker's.
+            marks_of(message).kept = ending.letter is not None
 
     def _asked(self, message: MessageProxy, ending: Ending) -> str:
         """The store's answer. Raises ``SettlePostponed`` if it will be another one soon."""
         try:
             answer = self._backend().store.settle(ending)
         except StoreUnavailable as error:
+            marks_of(message).doubtful = True
             raise postponed(message, error) from error
         except DistCronError as error:
             answer = f"failed {error}"

@@ -6,7 +6,18 @@ import json
 
 import pytest
 
-from dramatiq_distcron.store.base import REMEMBERED, Ending, Fire, Instance, Record, Refused, Started
+from dramatiq_distcron.store.base import (
+    REMEMBERED,
+    Ending,
+    Fire,
+    Instance,
+    Letter,
+    Query,
+    Record,
+    Refused,
+    Started,
+    Waiting,
+)
 from tests.support import Rig
 
 ID = "job@1000"
@@ -84,6 +95,23 @@ def test_only_the_delivery_that_claimed_last_ends_the_run(fired: Rig) -> None:
     assert claim(fired, "w3", "c3") == "w2"
     assert end(fired, "c2") == "settled"
     assert ends(fired) == ["succeeded"]
+
+
+def test_a_death_that_is_told_again_brings_no_letter_back_that_was_dealt_with_meanwhile(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    notice = Waiting("notice", 0, {"id": "notice"}, b"notice")
+    death = Ending(ID, "dead", claim="c1", letter=Letter("letter", {}, b"message"), waiting=notice)
+    assert fired.store.settle(death) == "settled"
+    assert (fired.store.drop_letters(["letter"]), fired.store.drop_retry("notice")) == (1, True)
+    assert fired.store.settle(death) == "lost"
+    assert (fired.store.letters(Query(), 10), fired.store.count_retries(), ends(fired)) == ([], 0, ["dead"])
+
+
+def test_a_run_that_was_given_up_has_no_end_that_is_told_later(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    assert fired.store.probe_run(fired.guard, "job", ID, 0) == "dropped"
+    assert fired.store.settle(Ending(ID, "dead", claim="c1", letter=Letter("letter", {}, b"message"))) == "lost"
+    assert (fired.store.letters(Query(), 10), ends(fired)) == ([], ["dropped"])
 
 
 def test_a_retry_that_is_told_twice_does_not_disturb_the_retry_that_runs(fired: Rig) -> None:

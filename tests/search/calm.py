@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from .laws import Broken
+from .post import generation_of
 from .world import World
 
 __all__ = ["bring_to_an_end"]
@@ -56,7 +57,8 @@ def _is_done(world: World) -> bool:
     decided = all(world.laws.spec(name) is None or world.laws.is_over(name) for name in world.laws.epochs)
     if not world.rules.has_workers:
         return decided
-    return decided and not (world.post.bodies or state.runs or state.outbox or state.outstanding)
+    left = world.post.bodies or state.runs or state.outbox or state.outstanding or state.retries
+    return decided and not left
 
 
 def _check_end(world: World) -> None:
@@ -67,8 +69,8 @@ def _check_end(world: World) -> None:
             f"{list(state.outbox)}, outstanding {state.outstanding}, messages {list(world.post.bodies)}"
         )
     if world.rules.has_workers:
-        done = Counter((schedule, fire_time) for schedule, fire_time, _, _ in world.runs)
-        for message in world.laws.committed:
+        done = Counter((run.schedule, run.fire_time, run.generation) for run in world.runs)
+        for message in world.laws.sent:
             tick = message.options["distcron"]
-            if not done[tick["schedule"], tick["fire_time"]]:
+            if not done[tick["schedule"], tick["fire_time"], generation_of(message)]:
                 raise Broken(f"{tick['schedule']} of {tick['fire_time']} was enqueued, and never run")

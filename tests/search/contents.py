@@ -6,6 +6,8 @@ from typing import Any
 
 from dramatiq_distcron.store.memory import MemoryStore
 
+from .post import essence
+
 __all__ = ["contents"]
 
 #: Who decided when, and how late that was, is for reading only.
@@ -25,6 +27,7 @@ def contents(store: MemoryStore, *, presence: bool) -> Any:
         sorted((message_id, _only(_OF_A_RUN, run)) for message_id, run in state.runs.items()),
         sorted(state.outbox),
         sorted((waiting.about["id"], due) for due, waiting in state.retries.values()),
+        [(id, essence(letter.data)) for id, (_, letter) in sorted(state.dead.items(), key=lambda item: item[1][0])],
         sorted((holder, at) for holder, (at, _) in state.instances.items()) if presence else (),
         [(name, record) for name, _, record in ticks],
     )

@@ -17,12 +17,15 @@ from dramatiq.worker import ConsumerThread, WorkerThread
 from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.errors import DistCronError
+from dramatiq_distcron.letters import DLQ_QUEUE
 from dramatiq_distcron.middleware.distcron import DistCron, _everywhere, install
 from dramatiq_distcron.moving import Mover
 from dramatiq_distcron.outbox import OutboxPublisher
 from dramatiq_distcron.publishing import RedisPublisher
 from dramatiq_distcron.tick import current_tick
 
+from .laws import Run
+from .post import generation_of
 from .stepped import SteppedScript, SteppedStore
 from .stepping import Host, Request, StepEvent, StepLocal, StepLock, ask, current_thread
 
@@ -83,6 +86,8 @@ class App:
         self.distcron._backend = Backend(store, publisher, "dramatiq", by_outbox=self.by_outbox)
         self.distcron.settle._enqueued = cast(Any, StepLocal())
         self.distcron.presence._started_at = None
+        # It looks for it once in its life, which is longer than a world, and only to warn.
+        self.distcron.presence._warned = True
 
     def _redis_publisher(self) -> RedisPublisher:
         return RedisPublisher(self.broker, "default")
@@ -99,7 +104,7 @@ def _make_broker(name: str, retries: Retries) -> Any:
 
 
 def actor(broker: Any, name: str, **options: Any) -> Any:
-    """Declares an actor that takes its time, and fails as often as the world says."""
+    """Declares an actor that takes its time, and fails as often as the world says, unless it was redriven."""
     return dramatiq.actor(_run_actor, actor_name=name, broker=broker, queue_name=QUEUE, **options)
 
 
@@ -108,11 +113,12 @@ def _run_actor(*args: Any) -> None:
     assert thread is not None
     assert tick is not None
     world = thread.host.world
-    run = (tick.schedule, round(tick.fire_time.timestamp() * 1000), tick.attempt, thread.host.name)
+    fire_time, generation = round(tick.fire_time.timestamp() * 1000), generation_of(thread.in_hand)
+    run = Run(tick.schedule, fire_time, tick.attempt, generation, thread.host.name)
     world.laws.run_begins(run)
     ask(Request("in the actor"))
     world.runs.append(run)
-    if tick.attempt < world.rules.failing:
+    if tick.attempt < world.rules.failing and not generation:
         raise Failure
 
 
@@ -169,7 +175,7 @@ class BeatHost(Host):
 
 
 class WorkerHost(Host):
-    """A worker process: one thread that fetches and works, and one for the messages that wait for their time."""
+    """A worker process: a thread that fetches and works, and others for what waits for its time or tells of deaths."""
 
     def __init__(self, world: Any, app: App, **options: Any) -> None:
         super().__init__(world, app.name, **options)
@@ -180,7 +186,7 @@ class WorkerHost(Host):
         self._mover = app.distcron.mover = Mover(app.distcron.open_backend, self)
         self._mover.now = world.store.now  # type: ignore[method-assign]
         self._work: Queue[Any] = Queue()
-        self._consumers = {queue: self._consumer(queue) for queue in (QUEUE, f"{QUEUE}.DQ")}
+        self._consumers = {queue: self._consumer(queue) for queue in (QUEUE, f"{QUEUE}.DQ", DLQ_QUEUE)}
         self._worker = WorkerThread(
             broker=self.broker, consumers=self._consumers, work_queue=cast(Any, self._work), worker_timeout=1000
         )
@@ -192,8 +198,12 @@ class WorkerHost(Host):
         consumer.consumer = self.broker.consume(queue, prefetch=1, timeout=1000)
         return consumer
 
-    def begin(self, *, delaying: bool = False, moving: bool = False, telling: bool = False) -> None:
-        self.start(self.name, self._serve)
+    def begin(
+        self, *, delaying: bool = False, moving: bool = False, telling: bool = False, noticing: bool = False
+    ) -> None:
+        self.start(self.name, lambda: self._serve(QUEUE))
+        if noticing:
+            self.start(f"{self.name}/notices", lambda: self._serve(DLQ_QUEUE))
         if moving:
             self.start(f"{self.name}/retries", self._move)
         if delaying:
@@ -201,13 +211,15 @@ class WorkerHost(Host):
         if telling:
             self.start(f"{self.name}/presence", lambda: self._presence._run(self.broker))
 
-    def _serve(self) -> None:
-        consumer = self._consumers[QUEUE]
+    def _serve(self, queue: str) -> None:
+        consumer, thread = self._consumers[queue], current_thread()
+        assert thread is not None
         while True:
             message = next(cast(Any, consumer.consumer))
             if message is not None:
                 consumer.handle_message(message)
-                self._worker.process_message(self._work.get_nowait().message)
+                thread.in_hand = self._work.get_nowait().message
+                self._worker.process_message(thread.in_hand)
 
     def _move(self) -> None:
         """Puts retries back when they are due, and sleeps until the next one is."""

@@ -5,23 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dramatiq import Message
 
 from dramatiq_distcron.errors import ScheduleError
+from dramatiq_distcron.letters import DLQ_ACTOR
 from dramatiq_distcron.specs import Spec, parse_spec
 from dramatiq_distcron.store.base import NEVER, REMEMBERED, Edit
 from dramatiq_distcron.ticks import ENQUEUED
 
-from .post import decoded
+from .deaths import Deaths
+from .post import decoded, generation_of, named
 from .stepping import Request
 
-__all__ = ["Broken", "Laws"]
+__all__ = ["Broken", "Laws", "Run"]
 
 
 class Broken(AssertionError):
     """A law does not hold."""
+
+
+class Run(NamedTuple):
+    """An attempt at a tick; ``generation``: how often its message was redriven."""
+
+    schedule: str
+    fire_time: int
+    attempt: int
+    generation: int
+    worker: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,8 @@ class Laws:
         self._new = 0
         self._broken: str = ""
         self._changed = False
-        self._begun: Counter[tuple[str, int, int, str]] = Counter()
+        self._begun: Counter[Run] = Counter()
+        self.deaths = Deaths(world)
 
     # -- what is noted as it happens --------------------------------------------------------------------------
 
@@ -63,6 +76,7 @@ class Laws:
                     self._edited(edit, guard.now)
         self._changed = True
         self._take_commits()
+        self.deaths.arrived(request)
 
     def _edited(self, edit: Edit, now: int) -> None:
         epochs = self.epochs.setdefault(edit.name, [])
@@ -82,6 +96,9 @@ class Laws:
         new += self.world.post.committed[self._new :]
         self._new = len(self.world.post.committed)
         for message in new:
+            if message.actor_name == DLQ_ACTOR or generation_of(message):
+                # The laws of deaths know it.
+                continue
             if message.options.get("retries"):
                 self._went_back(message)
             else:
@@ -91,31 +108,32 @@ class Laws:
         """Our own retries go back once each."""
         retry = (message.message_id, message.options["retries"])
         if retry in self._retried:
-            self._broken = f"retry {retry[1]} of {_named(message)} went back twice"
+            self._broken = f"retry {retry[1]} of {named(message)} went back twice"
         self._retried.append(retry)
 
     def _committed(self, message: Message[Any]) -> None:
         tick = message.options["distcron"]
         if any(message.message_id == one.message_id for one in self.committed):
-            self._broken = f"{_named(message)} has two messages"
+            self._broken = f"{named(message)} has two messages"
         self.committed.append(message)
         spec = self.spec(tick["schedule"])
         if tick["fire_time"] > self.world.latest:
-            self._broken = f"{_named(message)} was enqueued before its time"
+            self._broken = f"{named(message)} was enqueued before its time"
         elif spec is None or ((spec.retired or spec.paused) and not _is_by_hand(message)):
-            self._broken = f"{_named(message)} was enqueued, and its schedule is gone or at rest"
+            self._broken = f"{named(message)} was enqueued, and its schedule is gone or at rest"
         elif list(message.args) != list(spec.payload["args"]) or message.actor_name != spec.actor:
-            self._broken = f"{_named(message)} was enqueued as it was before an edit"
+            self._broken = f"{named(message)} was enqueued as it was before an edit"
 
-    def run_begins(self, run: tuple[str, int, int, str]) -> None:
+    def run_begins(self, run: Run) -> None:
         """An actor begins with an attempt at a tick. A worker that was killed in it does not count."""
         self._begun[run] += 1
         now, instances = self.world.store.now(), self.world.store._state.instances
         # Who told nothing of itself for a minute is taken for dead, and runs beside the next: that is told of.
         self._silent |= {holder for holder, (seen, _) in instances.items() if now - seen > REMEMBERED}
+        self._silent |= {one.worker for one in self._begun if one.worker not in instances}
         living = [host for host in self.world.hosts.values() if not host.dead and host.name not in self._silent]
-        if self.world.rules.once and sum(self._begun[(*run[:3], host.name)] for host in living) > 1:
-            self._broken = f"attempt {run[2]} at {run[0]} of {run[1]} was run twice"
+        if self.world.rules.once and sum(self._begun[run._replace(worker=host.name)] for host in living) > 1:
+            self._broken = f"attempt {run.attempt} at {run.schedule} of {run.fire_time} was run twice"
 
     def key(self) -> Any:
         return (
@@ -124,6 +142,7 @@ class Laws:
             sorted(self._silent),
             self._broken,
             sorted(self._begun.items()),
+            self.deaths.key(),
             [[(epoch.since, epoch.until) for epoch in epochs] for _, epochs in sorted(self.epochs.items())],
         )
 
@@ -142,6 +161,7 @@ class Laws:
         self._changed = False
         if self._broken:
             yield self._broken
+        yield from self.deaths.broken(self.sent)
         yield from self._outcomes()
         yield from self._records()
         yield from self._ends()
@@ -183,8 +203,8 @@ class Laws:
         state = self.world.store._state
         there = {message.message_id for message in self.world.post.messages()} | set(state.outbox)
         there |= {waiting.about["id"] for _, waiting in state.retries.values()}
-        for message in self.committed:
-            name, count = _named(message), ends[message.message_id]
+        for message in self.sent:
+            name, count = named(message), ends[message.message_id]
             if count > 1:
                 yield f"the run of {name} ended {count} times"
             if not count and message.message_id not in there:
@@ -202,7 +222,8 @@ class Laws:
         ended = {one["run"] for one in self.world.store._ticks if "run" in one}
         if self.world.rules.by_outbox:
             there = {message_id: message for message_id, message in there.items() if message_id not in ended}
-        names = Counter(message.options["distcron"]["schedule"] for message in there.values())
+        ticks = [message.options["distcron"] for message in there.values() if "distcron" in message.options]
+        names = Counter(tick["schedule"] for tick in ticks)
         for name, count in names.items():
             spec = self.spec(name)
             if count > 1 and spec is not None and spec.policy.overlap != "allow":
@@ -215,6 +236,11 @@ class Laws:
             yield f"{' and '.join(leaders)} both believe that they lead"
 
     # -- reading the state ------------------------------------------------------------------------------------
+
+    @property
+    def sent(self) -> list[Message[Any]]:
+        """The messages of ticks that there ever were, without their retries: committed, and redriven."""
+        return [*self.committed, *self.deaths.redriven.values()]
 
     def spec(self, name: str) -> Spec | None:
         text = self.world.store._state.schedules.get(name)
@@ -259,11 +285,6 @@ def _times(record: Mapping[str, str], epochs: list[Epoch]) -> Iterator[int]:
 
 def _is_by_hand(message: Message[Any]) -> bool:
     return message.message_id.startswith("!")
-
-
-def _named(message: Message[Any]) -> str:
-    tick = message.options["distcron"]
-    return f"{tick['schedule']} of {tick['fire_time']}"
 
 
 def _leads(host: Any) -> bool:

@@ -18,7 +18,7 @@ from .stepped import SteppedStore
 from .stepping import Request, ask, current_thread
 from .working import BUFFER, CLAIM, OUTBOX, TICKET
 
-__all__ = ["PLANTED", "LeaseOnly", "NoLease", "Planted", "TicketForAll"]
+__all__ = ["PLANTED", "LeaseOnly", "NoLease", "Planted", "TicketForAll", "store_here"]
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,15 @@ class _HistoryLater(MemoryStore):
             super()._remember(guard, name, record, **options)
 
 
-def _store() -> Any:
+def store_here() -> Any:
+    """The store of the world whose code is being run."""
     thread = current_thread()
     assert thread is not None
     return thread.host.world.store
 
 
 def _fire_then_record(self: SteppedStore, guard: Guard, fires: Sequence[Fire]) -> Callable[[], Any]:
-    store = _store()
+    store = store_here()
 
     def both() -> Any:
         answers, later = ask(Request("fire", (guard, fires), lambda: store.fire_only(guard, fires)))
@@ -119,14 +120,14 @@ def _fire_then_record(self: SteppedStore, guard: Guard, fires: Sequence[Fire]) -
 
 
 def _end_then_ack(self: SteppedStore, ending: Ending) -> str:
-    store = _store()
+    store = store_here()
     ask(Request("settle", (ending,), lambda: store.settle(replace(ending, call=()))))
     ask(Request("ack", (ending,), lambda: store._dispatch(ending.call)))
     return "settled"
 
 
 def _ack_then_end(self: SteppedStore, ending: Ending) -> str:
-    store = _store()
+    store = store_here()
     if ask(Request("ack", (ending,), lambda: store._dispatch(ending.call))):
         ask(Request("settle", (ending,), lambda: store.settle(replace(ending, call=()))))
     return "settled"

@@ -13,7 +13,9 @@ from typing import Any
 
 from dramatiq import Message
 
-__all__ = ["Post", "decoded", "essence"]
+from dramatiq_distcron.letters import ORIGIN
+
+__all__ = ["Post", "decoded", "essence", "generation_of", "named"]
 
 #: Where the arguments of a command begin in a call.
 _OWN = 8
@@ -30,8 +32,19 @@ def essence(data: bytes) -> Any:
     message = decoded(data)
     options = message.options
     copied = options["redis_message_id"].endswith("+")
-    doubtful = tuple(options["distcron"].get("doubtful", ()))
+    doubtful = tuple(options.get("distcron", {}).get("doubtful", ()))
     return message.message_id, message.args, options.get("retries"), options.get("eta"), copied, doubtful
+
+
+def generation_of(message: Any) -> int:
+    """How often a message was redriven."""
+    return int(message.options.get(ORIGIN, {}).get("generation", 0))
+
+
+def named(message: Message[Any]) -> str:
+    """A tick's message in words."""
+    tick = message.options["distcron"]
+    return f"{'the redriven ' if generation_of(message) else ''}{tick['schedule']} of {tick['fire_time']}"
 
 
 class Post:

@@ -14,7 +14,10 @@ from .stepping import Host, Request, ask, current_thread
 __all__ = ["SteppedScript", "SteppedStore"]
 
 #: Commands that change nothing.
-_READS = {"now", "get", "last", "history", "read_due", "queue_length", "outstanding", "outbox", "instances", "leader"}
+_READS = {
+    "now", "get", "last", "history", "read_due", "queue_length", "outstanding", "outbox", "instances", "leader",
+    "letters", "letter", "count_letters",
+}  # fmt: skip
 #: Commands without a stop, because they touch what no decision is made on: they commute with all others.
 _ALONE = {"count", "forget", "wake", "notice", "claim_owner", "heartbeat", "instances"}
 
@@ -67,6 +70,9 @@ class SteppedStore:
 
     def settle(self, ending: Any) -> Any:
         return self._ask("settle", _host().world.store.settle, ending)
+
+    def redrive(self, letters: Any) -> Any:
+        return self._ask("redrive", _host().world.store.redrive, letters)
 
     def scan(self) -> Any:
         """All at one instant."""

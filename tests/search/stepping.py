@@ -115,6 +115,8 @@ class StepThread:
         self.name = name
         self.request: Request | None = None
         self.failure: BaseException | None = None
+        #: The message it works on.
+        self.in_hand: Any = None
         #: Stands for all that it ever observed, and so for where it is.
         self.seen = hash(name)
         self._greenlet = _Greenlet(self, program)

@@ -45,6 +45,8 @@ _time = SimpleNamespace(
     monotonic_ns=lambda: 0,
 )
 _uuid = SimpleNamespace(uuid4=lambda: _new_id("!"))
+_redriven = SimpleNamespace(uuid4=lambda: _new_id("~"))
+_notices = SimpleNamespace(uuid4=_new_id)
 _claims = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_new_id("?")))
 
 
@@ -63,12 +65,18 @@ _replaced = {
     "dramatiq.brokers.redis.current_millis": _wall,
     "dramatiq.brokers.redis.compute_backoff": _backoff,
     "dramatiq.brokers.redis.time": _time,
+    "dramatiq.message.uuid": _notices,
+    "dramatiq.message.time": _time,
     "dramatiq.worker.current_millis": _wall,
     "dramatiq.worker.time": _time,
     "dramatiq.middleware.retries.time": _time,
     "dramatiq.middleware.retries.compute_backoff": _backoff,
     "dramatiq.middleware.retries.traceback": SimpleNamespace(format_exc=lambda limit: ""),
     "dramatiq_distcron.publishing.os": SimpleNamespace(urandom=lambda size: SimpleNamespace(hex=_new_id)),
+    "dramatiq_distcron.retrying.compute_backoff": _backoff,
+    "dramatiq_distcron.letters.uuid": _redriven,
+    "dramatiq_distcron.letters.traceback": SimpleNamespace(format_exception=lambda error: "", walk_tb=lambda tb: ()),
+    "dramatiq_distcron.middleware.telling.traceback": SimpleNamespace(format_exception=lambda error, limit: ""),
     "dramatiq_distcron.api.triggering.uuid": _uuid,
     # Between two attempts anything may happen as it is.
     "dramatiq_distcron.api.schedules.time": SimpleNamespace(sleep=lambda seconds: None),

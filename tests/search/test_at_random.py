@@ -15,12 +15,13 @@ from dramatiq_distcron.schedules import Schedule
 from dramatiq_distcron.store.memory import MemoryStore
 
 from .calm import bring_to_an_end
+from .dying import discard, redrive
 from .editing import pause, put, remove, resume, trigger
-from .hosts import QUEUE, BeatHost, WebHost, WorkerHost
+from .hosts import QUEUE, App, BeatHost, DramatiqsRetries, WebHost, WorkerHost
 from .laws import Broken
 from .planted import LeaseOnly, TicketForAll
 from .scenario import job, stored
-from .working import working_app
+from .working import ours, working_app
 from .world import Rules, World
 
 #: How many runs, of each machine.
@@ -48,12 +49,21 @@ class Random(RuleBasedStateMachine):
     """Anything happens, in any order."""
 
     by_outbox = False
+    #: Messages die, and their retries do not wait in a delay queue.
+    dying = False
     store: Callable[..., MemoryStore] = MemoryStore
 
     def __init__(self) -> None:
         super().__init__()
         rules = Rules(
-            has_workers=True, by_outbox=self.by_outbox, once=self.by_outbox, skewed=True, overlaps=True, failing=1
+            has_workers=True,
+            by_outbox=self.by_outbox,
+            once=self.by_outbox,
+            skewed=True,
+            overlaps=True,
+            # On their way out of the delay queue.
+            copies=not self.dying,
+            failing=3 if self.dying else 1,
         )
         self.world = World(rules, type(self).store, faults=1_000_000, switches=None)
         stored(self.world, _code, self.by_outbox)
@@ -69,20 +79,27 @@ class Random(RuleBasedStateMachine):
     @precondition(lambda self: self._begun < 12)
     @rule()
     def begin_beat(self) -> None:
-        BeatHost(self.world, working_app(self._name(), _code, self.by_outbox), wall_ahead=300_000).begin()
+        BeatHost(self.world, self._app(self._name()), wall_ahead=300_000).begin()
 
     @precondition(lambda self: self._begun < 12)
     @rule()
     def begin_worker(self) -> None:
-        host = WorkerHost(self.world, working_app(self._name(), _code, self.by_outbox))
-        host.begin(delaying=True, telling=self.by_outbox)
+        self._work(self._name())
+
+    def _app(self, name: str) -> App:
+        return working_app(name, _code, self.by_outbox, ours if self.dying else DramatiqsRetries)
+
+    def _work(self, name: str) -> None:
+        host = WorkerHost(self.world, self._app(name))
+        delaying = self.by_outbox or not self.dying
+        host.begin(delaying=delaying, moving=self.dying, telling=self.by_outbox, noticing=self.dying)
 
     # An edit of times after the clock stepped back begins where the old form stood, and not now: no law tells that.
     @precondition(lambda self: self._begun < 12 and not self._stepped_back)
     @rule(program=st.sampled_from(EDITS))
     def edit(self, program: Any) -> None:
         self._is_edited = True
-        WebHost(self.world, working_app(self._name(), _code, self.by_outbox)).begin(program)
+        WebHost(self.world, self._app(self._name())).begin(program)
 
     @rule(picks=st.lists(st.integers(0, 20), min_size=1, max_size=30))
     def go_on(self, picks: list[int]) -> None:
@@ -124,16 +141,28 @@ class Random(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            BeatHost(self.world, working_app("fresh", _code, self.by_outbox)).begin()
-            worker = WorkerHost(self.world, working_app("z", _code, self.by_outbox))
-            worker.begin(delaying=True, telling=self.by_outbox)
+            BeatHost(self.world, self._app("fresh")).begin()
+            self._work("z")
             bring_to_an_end(self.world)
         finally:
             self.world.close()
 
+    @precondition(lambda self: self._begun < 12 and self.dying)
+    @rule(program=st.sampled_from([redrive, redrive, discard]))
+    def look_after_letters(self, program: Any) -> None:
+        WebHost(self.world, self._app(self._name())).begin(program)
+
 
 class RandomByOutbox(Random):
     by_outbox = True
+
+
+class RandomDeaths(Random):
+    dying = True
+
+
+class RandomDeathsByOutbox(RandomByOutbox):
+    dying = True
 
 
 class RandomLeaseOnly(Random):
@@ -166,6 +195,13 @@ def test_no_law_is_broken_in_long_runs_at_random() -> None:
 
 def test_no_law_is_broken_in_long_runs_at_random_on_a_broker_that_delivers_twice() -> None:
     _run(RandomByOutbox)
+
+
+@pytest.mark.parametrize("machine", [RandomDeaths, RandomDeathsByOutbox])
+def test_no_law_is_broken_in_long_runs_at_random_where_messages_die_and_letters_are_sent_back(
+    machine: type[Random],
+) -> None:
+    _run(machine)
 
 
 @pytest.mark.parametrize("machine", [RandomLeaseOnly, RandomTicketForAll])

@@ -9,11 +9,12 @@ import pytest
 
 from .explorer import Found
 from .planted import PLANTED, NoLease, Planted
+from .planted_deaths import PLANTED_DEATHS
 from .scenario import Scenario
 from .scenarios import BURST
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name.replace(" ", "-"))
+@pytest.mark.parametrize("planted", [*PLANTED, *PLANTED_DEATHS], ids=lambda planted: planted.name.replace(" ", "-"))
 def test_a_planted_bug_is_found(planted: Planted, tell: Any) -> None:
     scenario = planted.planted
 

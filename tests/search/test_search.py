@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from .dying import DYING
 from .editing import EDITS
 from .scenario import Scenario
 from .scenarios import BACKLOG, BURST, CLOCK, DEPLOY, HAND_OVER, LEASE
@@ -27,6 +28,7 @@ SCENARIOS = [
     OUTBOX,
     CLAIM,
     TICKET,
+    *DYING,
 ]
 #: So many more preemptions than usual: hours for one.
 FURTHER = int(os.environ.get("DISTCRON_SEARCH_FURTHER", "0"))

@@ -15,10 +15,10 @@ from .hosts import QUEUE, App, BeatHost, DramatiqsRetries, WorkerHost, actor
 from .scenario import NO_EDITS, Scenario, job, passing, stored
 from .world import Event, Rules, World
 
-__all__ = ["BUFFER", "CLAIM", "OUTBOX", "OVERLAP", "RETRY", "TICKET", "WAITING", "working_app"]
+__all__ = ["BUFFER", "CLAIM", "OUTBOX", "OVERLAP", "RETRY", "TICKET", "WAITING", "once", "ours", "working_app"]
 
 
-def _ours() -> BackoffRetries:
+def ours() -> BackoffRetries:
     return BackoffRetries(rng=Random(1))
 
 
@@ -67,7 +67,7 @@ def _buffer() -> list[Schedule]:
     return [job(overlap="buffer_one", until=20)]
 
 
-def _once() -> list[Schedule]:
+def once() -> list[Schedule]:
     return [job(until=10, overlap="skip")]
 
 
@@ -76,12 +76,12 @@ def _failing(beats: str, workers: str) -> Callable[[World], None]:
 
     def begin(world: World) -> None:
         if not world.hosts:
-            stored(world, _once)
+            stored(world, once)
             world.pass_time(10_000)
         for name in beats:
-            BeatHost(world, working_app(name, _once, retries=_ours)).begin(keeping=False)
+            BeatHost(world, working_app(name, once, retries=ours)).begin(keeping=False)
         for name in workers:
-            WorkerHost(world, working_app(name, _once, retries=_ours)).begin(moving=True)
+            WorkerHost(world, working_app(name, once, retries=ours)).begin(moving=True)
 
     return begin
 
@@ -104,10 +104,10 @@ BUFFER = Scenario(
 )
 RETRY = Scenario(
     "a run that fails and is tried again",
-    _at_work(_once, "a", "v", delaying=True),
-    _relief(_once),
+    _at_work(once, "a", "v", delaying=True),
+    _relief(once),
     # A way out of the delay queue that is left in the middle makes two of a message; that is Dramatiq's own.
-    Rules(has_workers=True, failing=1, overlaps=True),
+    Rules(has_workers=True, failing=1, overlaps=True, copies=True),
     events=(passing(61),),
     struck="v",
 )
@@ -121,16 +121,16 @@ WAITING = Scenario(
 )
 OUTBOX = Scenario(
     "an outbox, and a beat in trouble",
-    _at_work(_once, "a", "v", by_outbox=True),
-    _relief(_once, by_outbox=True),
+    _at_work(once, "a", "v", by_outbox=True),
+    _relief(once, by_outbox=True),
     Rules(has_workers=True, by_outbox=True, once=True),
     events=(passing(6),),
     struck="a",
 )
 TICKET = Scenario(
     "a broker that delivers twice, and two workers",
-    _at_work(_once, "a", "vw", by_outbox=True),
-    _relief(_once, by_outbox=True),
+    _at_work(once, "a", "vw", by_outbox=True),
+    _relief(once, by_outbox=True),
     Rules(has_workers=True, by_outbox=True, once=True),
     events=(Event("a message is delivered twice", lambda world: world.post.copy_of(QUEUE)),),
     struck="v",
@@ -138,8 +138,8 @@ TICKET = Scenario(
 )
 CLAIM = Scenario(
     "a message with a ticket, and a worker in trouble",
-    _at_work(_once, "a", "vw", by_outbox=True),
-    _relief(_once, by_outbox=True),
+    _at_work(once, "a", "vw", by_outbox=True),
+    _relief(once, by_outbox=True),
     Rules(has_workers=True, by_outbox=True, once=True),
     struck="v",
 )

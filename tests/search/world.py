@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from dramatiq_distcron.store.base import Guard
 from dramatiq_distcron.store.memory import MemoryStore
 
 from .contents import contents
-from .laws import Laws
+from .laws import Laws, Run
 from .post import Post, essence
 from .stepping import Host, Request, StepThread
 
@@ -45,6 +45,7 @@ class Rules:
       has_workers: there is somebody to take the messages.
       skewed: the store's clock may step.
       overlaps: runs may overlap against the policy, for a reason that is told of.
+      copies: and so may a message be in two places.
     """
 
     failing: int = 0
@@ -53,6 +54,7 @@ class Rules:
     has_workers: bool = False
     skewed: bool = False
     overlaps: bool = False
+    copies: bool = False
 
 
 class World:
@@ -92,7 +94,7 @@ class World:
         self.switches_left = switches
         self.last = ""
         self.refused: list[str] = []
-        self.runs: list[tuple[str, str, int, str]] = []
+        self.runs: list[Run] = []
         self.laws = Laws(self)
         self._wakes = 0
 
@@ -259,8 +261,10 @@ class World:
 
     def without_chance(self, text: str) -> str:
         """The text with every id that was given by chance replaced by what it stands for."""
-        names = self.post.names()
-        return _BY_CHANCE.sub(lambda found: names.get(found.group(), "gone"), text)
+        names = {id: f"letter of {essence(letter.data)}" for id, (_, letter) in self.store._state.dead.items()}
+        # A message that tells of a letter names it.
+        names |= {id: _without(name, names) for id, name in self.post.names().items()}
+        return _without(text, names)
 
     def essence(self, what: Any) -> str:
         """A text of a command or an answer that is equal for equal ones."""
@@ -268,6 +272,10 @@ class World:
             return repr([essence(data) for data in what])
         text = _DATED.sub("", repr(what))
         return self.without_chance(text) if "#" in text else text
+
+
+def _without(text: str, names: Mapping[str, str]) -> str:
+    return _BY_CHANCE.sub(lambda found: names.get(found.group(), "gone"), text) if "#" in text else text
 
 
 _BY_CHANCE = re.compile(r"#[\w/]+-\d+\+*")

@@ -50,7 +50,8 @@ class RunVerbs(RetryVerbs, LetterVerbs):
         """Records the end of a delivery and acks it, or neither: as the store on Redis."""
         with self._woken:
             run = self._state.runs.get(ending.message_id)
-            if run is not None and ending.claim not in ("", run.get("claim", "")):
+            # A run that is over is not this delivery's any more either: what came of it may have been redriven by now.
+            if ending.claim and (run is None or ending.claim != run.get("claim", "")):
                 return "lost"
             try:
                 # The ack first: what another worker has by now must not be recorded by this one.

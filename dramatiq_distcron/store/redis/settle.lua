@@ -69,6 +69,9 @@ end
 local function settle()
   if text then
     settle_run()
+  elseif given.claim ~= '' then
+    -- The run is over, and what came of it may have been redriven by now.
+    error(LOST, 0)
   end
   if given.retry then
     put_score(KEYS[6], given.retry, string.format('%.0f', now + given.delay))
