@@ -51,7 +51,7 @@ class _RedriveAny(MemoryStore):
 
     def _redrive(self, one: Redrive) -> str:
         self._state.dead[one.id] = self._read[one.id]
-        return super()._redrive(one)
+        return super()._redrive(one._replace(alone=""))
 
 
 class _LetterWithoutAck(MemoryStore):
