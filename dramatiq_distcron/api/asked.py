@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import ConfigurationError, quoted
 
-__all__ = ["checked_id", "checked_limit", "checked_name", "checked_reason", "checked_which"]
+__all__ = ["checked_id", "checked_limit", "checked_name", "checked_reason", "checked_which", "is_utf8"]
 
 
 def checked_name(name: object, verb: str) -> str:
@@ -45,7 +45,7 @@ def checked_which(what: str, name: object) -> str:
 
 def checked_reason(reason: object) -> str:
     """Why somebody does something. Raises ``ConfigurationError`` if it cannot be written down."""
-    if not isinstance(reason, str) or not _is_utf8(reason):
+    if not isinstance(reason, str) or not is_utf8(reason):
         raise ConfigurationError(
             f"reason is a text to be shown, such as reason='unpaid', not {quoted(reason)}. Leave it out if there is "
             "none."
@@ -55,10 +55,10 @@ def checked_reason(reason: object) -> str:
 
 def _is_storable(name: object) -> bool:
     """Whether it can be the key of something. Bytes that are no text come from the store as halves of characters."""
-    return isinstance(name, str) and _is_utf8(name, "surrogateescape")
+    return isinstance(name, str) and is_utf8(name, "surrogateescape")
 
 
-def _is_utf8(text: str, errors: str = "strict") -> bool:
+def is_utf8(text: str, errors: str = "strict") -> bool:
     try:
         text.encode("utf-8", errors)
     except UnicodeEncodeError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from inspect import iscoroutinefunction, signature
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..batching import batches
 from ..errors import ConfigurationError, NotFoundError, quoted
 from ..store.base import Group, LetterRow, Query
-from .asked import checked_limit
+from .asked import checked_limit, is_utf8
 from .letter_filters import Filter
 from .letter_infos import DeadLetter, Page, dead_letter
 from .letter_moves import Adopted, Adopter, Importer, exported
@@ -30,6 +30,8 @@ H = TypeVar("H", bound="Callable[[DeadLetter], Any]")
 F = TypeVar("F", bound="Callable[..., Any]")
 D = TypeVar("D", bound="Callable[[list[DeadLetter]], Any]")
 
+#: What a mere call only begins.
+_AWAITED = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 #: How many letters are sent back in one step; how many are looked at for one page of a text search, and so many a time.
 _BATCH, _LOOKED_AT, _SCAN = 100, 5000, 500
 
@@ -217,9 +219,11 @@ class DeadLetterQueue:
     def _rows(self, ids: Sequence[str], missing: builtins.list[str]) -> Iterator[LetterRow]:
         """Those that are there; the others are named, or what was interrupted could not be called again."""
         others: dict[str, None] = {}
+        given: set[str] = set()
         for id in dict.fromkeys(ids):
             row = self._backend().store.letter(id)
             if row is not None:
+                given.add(row.id)
                 yield row
             else:
                 others[id] = None
@@ -227,7 +231,8 @@ class DeadLetterQueue:
         for row in self._walk(Filter({})) if others else ():
             if str(row.about.get("message_id")) in others:
                 del others[str(row.about.get("message_id"))]
-                yield row
+                if row.id not in given:
+                    yield row
             if not others:
                 break
         missing += others
@@ -308,7 +313,9 @@ class DeadLetterQueue:
 
 
 def _called(function: F) -> F:
-    if not callable(function) or iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
+    if not callable(function):
+        raise ConfigurationError(f"{quoted(function)} is no function, so that it cannot be called with letters.")
+    if any(kind(one) for kind in _AWAITED for one in (function, type(function).__call__)):
         raise ConfigurationError(
             f"{quoted(function)} must be a plain function: it is called, and nobody would await it."
         )
@@ -338,7 +345,7 @@ def _ids(ids: Any) -> tuple[str, ...]:
     given: Iterable[Any] = (ids,) if single else ids
     found = tuple(one.id if isinstance(one, DeadLetter) else one for one in given)
     for one in found:
-        if not isinstance(one, str) or not one:
+        if not isinstance(one, str) or not one or not is_utf8(one, "surrogateescape"):
             raise ConfigurationError(f"A letter is named by its id, a text, and not by {quoted(one)}.")
     return found
 
@@ -369,6 +376,6 @@ def _parsed_cursor(cursor: str | None) -> tuple[int, str] | None:
     if cursor is None:
         return None
     at, colon, id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
-    if not colon or not at.isascii() or not at.isdigit() or len(at) > 16:
+    if not colon or not is_utf8(id, "surrogateescape") or not at.isascii() or not at.isdigit() or len(at) > 16:
         raise ConfigurationError(f"{quoted(cursor)} is not the cursor of a page.")
     return int(at), id

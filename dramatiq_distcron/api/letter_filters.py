@@ -10,6 +10,7 @@ from ..errors import ConfigurationError, quoted
 from ..letters import REASONS, indexes_of
 from ..store.base import NEVER, Query
 from ..suggestions import did_you_mean
+from .asked import is_utf8
 
 if TYPE_CHECKING:
     from ..store.base import LetterRow, Store
@@ -25,6 +26,8 @@ class Filter:
         self.indexes = indexes_of({name: given[name] for name in _INDEXED if name in given})
         self.since = _instant(given.get("since"), "since", 0)
         self.until = _instant(given.get("until"), "until", NEVER)
+        if {"since", "until"} <= given.keys() and self.since > self.until:
+            raise ConfigurationError("since is after until, so that no letter could fit: turn them round.")
         self._exactly: str = given.get("error", "")
         self.error = self._exactly.lower()
         self._text: str = given.get("text", "").lower()
@@ -91,6 +94,8 @@ def _checked(name: str, value: Any) -> Any:
         value = value.__name__
     if not isinstance(value, str):
         raise ConfigurationError(f"The filter {name!r} takes a text, not {quoted(value)}.")
+    if not is_utf8(value, "surrogateescape"):
+        raise ConfigurationError(f"The filter {name!r} takes a text, and {quoted(value)} has half a character in it.")
     if not value:
         raise ConfigurationError(f"The filter {name!r} is empty. Leave it out, or say which.")
     if name == "reason" and value not in REASONS:

@@ -61,6 +61,8 @@ class Redriver:
         self._actors: dict[str, str] | None = None
         self._queues: set[str] = set()
         self._policies: dict[str, str] = {}
+        #: Schedules of which a letter would have gone by now.
+        self._tried: dict[str, str] = {}
 
     def send_back(self, rows: Sequence[LetterRow], done: Redriven, *, dry_run: bool = False) -> None:
         """Sends letters back, each in one step, and adds to ``done``. Raises what the store raises."""
@@ -73,9 +75,11 @@ class Redriver:
             try:
                 message = self._new_message(row, now)
                 if dry_run:
-                    done.redriven += 1
+                    self._try(row, message, done)
                     continue
                 sent.append(self._on_its_way(row, message, now))
+            except StoreUnavailable:
+                raise
             except DistCronError as error:
                 done.refused[row.id] = str(error)
             if sum(len(one.waiting.data) for one, _ in sent) > BATCH_BYTES:
@@ -95,10 +99,7 @@ class Redriver:
             elif answer == "gone":
                 done.gone += 1
             elif answer.startswith("outstanding"):
-                done.refused[one.id] = (
-                    f"Runs of schedule {one.alone!r} must not overlap, and that of message {answer.split()[-1]} is not "
-                    "over. Send it back when it is."
-                )
+                done.refused[one.id] = _not_alone(one.alone, f"of message {answer.split()[-1]}")
             elif is_passing(answer):
                 passing = answer.removeprefix("failed ")
             else:
@@ -118,6 +119,16 @@ class Redriver:
         self._refuse_unknown_actor(message)
         return self._in_its_queue(message)
 
+    def _try(self, row: LetterRow, message: Message[Any], done: Redriven) -> None:
+        """What would become of it, if those before it had gone."""
+        name = self._alone(message)
+        outstanding = name and (self._tried.get(name) or self._outstanding(name))
+        if outstanding:
+            done.refused[row.id] = _not_alone(name, outstanding)
+            return
+        self._tried[name] = "of a letter before it"
+        done.redriven += 1
+
     def _in_its_queue(self, message: Message[Any]) -> Message[Any]:
         """As it was, or in the queue its actor has by now if nobody consumes that one any more."""
         now_in = (self._actors or {}).get(message.actor_name)
@@ -132,13 +143,15 @@ class Redriver:
                 waiting = at_once(message)
             except Exception as error:
                 raise DistCronError(f"The message could not be made: {error}") from error
-            return Redrive(row.id, waiting, self._run_of(message, now), self._alone(message)), None
+            # Where it will lie is not in our Redis, and a sweep must not look for it there.
+            return Redrive(row.id, waiting, self._run_of(message, now, here=False), self._alone(message)), None
         if message.queue_name not in self._broker.queues:
             self._broker.declare_queue(message.queue_name)
         captured = self._backend.publisher.capture(message)
         data, calls = waiting_form(captured)
         waiting = Waiting(message.message_id, 0, {}, data, calls)
-        return Redrive(row.id, waiting, self._run_of(captured.message, now), self._alone(captured.message)), captured
+        run = self._run_of(captured.message, now, here=True)
+        return Redrive(row.id, waiting, run, self._alone(message)), captured
 
     def _leaves(self, row: LetterRow) -> bool:
         """Whether its broker is another than the one of the store. By the URL alone, the letter says so."""
@@ -159,12 +172,13 @@ class Redriver:
             self._queues |= {str(queue) for queue in one.data.get("queues", ())}
         found |= {name: actor.queue_name for name, actor in self._broker.actors.items()}
         found.pop(DLQ_ACTOR, None)
-        self._queues |= self._broker.get_declared_queues() | set(found.values())
+        # Not those that are only declared here: a redrive before this one may have done that.
+        self._queues |= set(found.values())
         return found
 
     # -- a tick's -------------------------------------------------------------------------------------------
 
-    def _run_of(self, message: Message[Any], now: int) -> str:
+    def _run_of(self, message: Message[Any], now: int, *, here: bool) -> str:
         """The run of a tick's message that starts again, for the history and for brokers that ask for a ticket."""
         tick = message.options.get("distcron")
         if not isinstance(tick, dict):
@@ -172,13 +186,17 @@ class Redriver:
         run = {
             "schedule": str(tick.get("schedule", "")),
             "queue": message.queue_name,
-            "place": self._places.of(message.queue_name).messages,
+            "place": self._places.of(message.queue_name).messages if here else "",
             "rid": str(message.options.get("redis_message_id", "")),
             "fire_time": str(tick.get("fire_time", "")),
             "state": "queued",
             "at": str(now),
         }
         return json.dumps(run)
+
+    def _outstanding(self, schedule: str) -> str:
+        found = self._backend.store.outstanding(schedule)
+        return found and f"of message {found}"
 
     def _alone(self, message: Message[Any]) -> str:
         """The name of its schedule, if the runs of that must not overlap."""
@@ -190,6 +208,12 @@ class Redriver:
             stored = self._backend.store.get([name]).get(name)
             self._policies[name] = _overlap_of(stored)
         return "" if self._policies[name] == "allow" else name
+
+
+def _not_alone(schedule: str, outstanding: str) -> str:
+    return (
+        f"Runs of schedule {schedule!r} must not overlap, and that {outstanding} is not over. Send it back when it is."
+    )
 
 
 def _overlap_of(stored: Stored | None) -> str:

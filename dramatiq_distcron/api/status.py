@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..durations import iso
-from ..letters import DLQ_ACTOR
+from ..letters import DLQ_ACTOR, dlq_queue
 from ..store.base import REMEMBERED, Query
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class Leader:
 class Status:
     """The app's processes as they told of themselves, and the store's server.
 
-    ``dead_letters``: how many are ``kept``, and whether some worker's handlers are ``told`` of new ones.
+    ``dead_letters``: how many are ``kept``, and whether some worker's handlers are ``told`` of new ones, on which
+    ``queue``.
     """
 
     leader: Leader | None
@@ -39,7 +40,7 @@ class Status:
     dead_letters: Mapping[str, Any]
 
 
-def read_status(backend: Backend) -> Status:
+def read_status(backend: Backend, app: str) -> Status:
     """Reads it from the store. Raises ``StoreUnavailable`` or ``StoreRefused``."""
     store = backend.store
     leader = store.leader()
@@ -55,7 +56,7 @@ def read_status(backend: Backend) -> Status:
             **store.server(),
             "notices": [f"{iso(at)} {text}" for at, text in store.notices()],
         },
-        dead_letters={"kept": store.count_letters(Query()), "told": is_heard(store)},
+        dead_letters={"kept": store.count_letters(Query()), "told": is_heard(store), "queue": dlq_queue(app)},
     )
 
 

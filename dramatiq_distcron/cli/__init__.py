@@ -27,9 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.run(args))
     except DistCronError as error:
-        by_url = isinstance(error, StoreUnavailable) and getattr(args, "redis_url", "") is None and not args.broker
-        hint = " Say where it is with --redis-url or DISTCRON_REDIS_URL." if by_url else ""
-        print(f"dramatiq-distcron: {error}{hint}", file=sys.stderr)
+        by_default = isinstance(error, StoreUnavailable) and getattr(args, "redis_url", "") is None and not args.broker
+        by_default = by_default and not os.environ.get("DISTCRON_REDIS_URL")
+        hint = ". Say where it is with --redis-url or DISTCRON_REDIS_URL." if by_default else ""
+        print(f"dramatiq-distcron: {str(error).rstrip('.') if hint else error}{hint}", file=sys.stderr)
         return exit_code_of(error)
     except KeyboardInterrupt:
         return Exit.KILLED

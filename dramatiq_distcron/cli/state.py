@@ -230,7 +230,8 @@ def _status(args: argparse.Namespace) -> int:
         ],
     )
     kept, told = status.dead_letters["kept"], status.dead_letters["told"]
-    print(f"Dead letters: {kept}{'' if told else ', and no worker consumes the queue dead_letters to tell of them'}")
+    queue = status.dead_letters["queue"]
+    print(f"Dead letters: {kept}{'' if told else f', and no worker consumes the queue {queue} to tell of them'}")
     print("Redis: " + ", ".join(f"{key} {value}" for key, value in status.redis.items() if key != "notices"))
     for notice in status.redis["notices"]:
         print(f"Notice: {notice}")

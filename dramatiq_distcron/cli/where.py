@@ -24,10 +24,11 @@ def add_named(commands: Any, name: str, run: Any, summary: str) -> Parser:
     return parser
 
 
-def add_command(commands: Any, name: str, run: Any, summary: str) -> Parser:
+def add_command(commands: Any, name: str, run: Any, summary: str, *, json: bool = True) -> Parser:
     """A command on the stored state."""
     parser: Parser = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    if json:
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
     where = parser.add_argument_group("where the state is")
     where.add_argument("--broker", metavar="MODULE[:NAME]", help="the app whose broker says it")
     where.add_argument("--path", "-P", default=["."], nargs="*", help="the module import path (default: .)")

@@ -167,21 +167,21 @@ class DeadLetters(Middleware):
 
     def _handle(self, id: str, handler: str | None = None, kept: dict[str, Any] | None = None) -> None:
         """What the actor does. Parameters:
-        handler: which one is to be called; unless given, all, each in a message of its own if there are several, so
-          that one that fails disturbs none.
+        handler: which one is to be called; unless given, all, each in a message of its own, so that one that fails
+          disturbs none.
         kept: the letter as it was then: what one handler does with it keeps no other from being told.
         """
         letter = self._letter(id, kept)
         if letter is None:
             self.logger.info("Letter %s was redriven or dropped before anybody was told.", id)
-        elif handler is None and len(self.handlers) > 1:
+        elif handler is None and self.handlers:
             assert self._actor is not None
             for name in self.handlers:
                 self._actor.send(id, name, _told(letter))
         elif handler is not None and handler not in self.handlers:
             raise ConflictError(f"This worker has no handler {handler!r} of dead letters. Is its module loaded?")
-        elif self.handlers:
-            (self.handlers[handler] if handler else next(iter(self.handlers.values())))(dead_letter(letter))
+        elif handler is not None:
+            self.handlers[handler](dead_letter(letter))
         else:
             shown = dead_letter(letter)
             self.logger.error(
@@ -210,9 +210,9 @@ def _as_it_came(message: MessageProxy) -> Message[Any]:
     """With the arguments it had before its actor changed them, and what its options tell by now."""
     before = marks_of(message).handed_over
     inner: Message[Any] = message._message
-    if before is None:
+    if before is None or not before.is_of(inner):
         return inner
-    came: Message[Any] = Message.decode(before)
+    came: Message[Any] = Message.decode(before.data)
     return inner.copy(args=came.args, kwargs=came.kwargs)
 
 

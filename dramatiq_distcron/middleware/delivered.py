@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from dramatiq.middleware import SkipMessage
 
@@ -11,6 +13,7 @@ from ..errors import SettlePostponed
 from ..tick import Tick
 
 if TYPE_CHECKING:
+    from dramatiq import Message
     from dramatiq.broker import MessageProxy
 
     from ..store.base import Started
@@ -21,8 +24,9 @@ __all__ = [
     "NOT_RECORDED",
     "RETRYING",
     "SUCCEEDED",
+    "HandedOver",
     "Skipped",
-    "as_handed_over",
+    "handed_over",
     "postponed",
     "text_of",
     "tick_of",
@@ -41,15 +45,26 @@ class Skipped(SkipMessage):
     """A delivery that is not to run: too late, or a copy."""
 
 
-def as_handed_over(message: MessageProxy) -> bytes | None:
-    """The message before its actor sees it, for the actor may change what it is given in place.
+@dataclass(frozen=True)
+class HandedOver:
+    """A message before its actor sees it, for the actor may change what it is given in place."""
 
-    ``None``: there is nothing in it that can be changed, or it cannot be encoded.
-    """
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    data: bytes
+
+    def is_of(self, message: Message[Any]) -> bool:
+        """Whether it was given just these. A middleware that opened them may have closed them again since."""
+        return message.args is self.args and message.kwargs is self.kwargs
+
+
+def handed_over(message: MessageProxy) -> HandedOver | None:
+    """``None``: there is nothing in it that can be changed, or it cannot be encoded."""
+    inner: Message[Any] = message._message
     if all(isinstance(value, _UNCHANGING) for value in (*message.args, *message.kwargs.values())):
         return None
     try:
-        return message._message.encode()
+        return HandedOver(inner.args, inner.kwargs, inner.encode())
     except Exception:
         return None
 

@@ -196,7 +196,7 @@ class DistCron(Middleware, ScheduleHost):
 
     def status(self) -> Status:
         """Who is on duty, and which processes there are."""
-        return read_status(self.open_backend())
+        return read_status(self.open_backend(), self.settings.app)
 
     def open_backend(self) -> Backend:
         """The store and the publisher of this broker. Raises ``ConflictError`` if it cannot be served."""

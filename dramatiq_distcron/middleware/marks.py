@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from ..publishing import Captured
     from ..store.base import Ending
+    from .delivered import HandedOver
 
 __all__ = ["Marks", "Planned", "attempt_of", "marks_of"]
 
@@ -54,7 +55,7 @@ class Marks:
     doubtful: bool = False
     settled: bool = False
     kept: bool = False
-    handed_over: bytes | None = None
+    handed_over: HandedOver | None = None
 
 
 def marks_of(message: MessageProxy) -> Marks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +99,9 @@ class Retainer:
     def _drop_many(self, retention: Retention, actor: str | None) -> int:
         """Drops the oldest of an actor, or of all without a limit of their own, that are too many."""
         store, most, dropped = self._store(), retention.max_count, 0
+        oldest = self._oldest(actor)
         while most is not None and self._count(actor) > most:
-            rows = self._oldest(actor)
+            rows = next(oldest, [])
             # Counted after they were read: other workers drop the same ones, and must not make these too many.
             rows = rows[: max(0, self._count(actor) - most)]
             whose = "" if actor is None else f" of {actor}"
@@ -115,16 +116,15 @@ class Retainer:
             return count(Query((("actor", actor),)))
         return count(Query()) - sum(count(Query((("actor", own),))) for own in self._per_actor)
 
-    def _oldest(self, actor: str | None) -> list[LetterRow]:
-        """Some letters, the oldest first."""
-        store = self._store()
+    def _oldest(self, actor: str | None) -> Iterator[list[LetterRow]]:
+        """Letters, some at a time, the oldest first. Those with limits of their own are passed over once."""
         query = Query(() if actor is None else (("actor", actor),), oldest_first=True)
-        found: list[LetterRow] = []
         after: tuple[int, str] | None = None
-        while len(found) < _BATCH and (rows := store.letters(query, _BATCH, after)):
+        while rows := self._store().letters(query, _BATCH, after):
             after = (rows[-1].dead_at, rows[-1].id)
-            found += [row for row in rows if actor is not None or row.about.get("actor") not in self._per_actor]
-        return found[:_BATCH]
+            fitting = [row for row in rows if actor is not None or row.about.get("actor") not in self._per_actor]
+            if fitting:
+                yield fitting
 
     def _tell_dropped(self, rows: list[LetterRow], why: str) -> bool:
         """Whether they may be dropped: a hook that fails may be the one that saves them."""

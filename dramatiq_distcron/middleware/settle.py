@@ -20,7 +20,7 @@ from ..logs import get_logger
 from ..store.base import Ending, Refused, Started
 from ..store.redis import is_passing
 from ..tick import set_current_tick
-from .delivered import DEAD, DROPPED, NOT_RECORDED, SUCCEEDED, Skipped, as_handed_over, postponed, text_of, tick_of
+from .delivered import DEAD, DROPPED, NOT_RECORDED, SUCCEEDED, Skipped, handed_over, postponed, text_of, tick_of
 from .endings import Endings, keeper_of
 from .marks import attempt_of, marks_of
 
@@ -65,7 +65,7 @@ class Settle(Middleware):
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         """Notes that the run began. Raises ``SkipMessage`` for a copy, and for a first delivery that came too late."""
-        marks_of(message).handed_over = as_handed_over(message)
+        marks_of(message).handed_over = handed_over(message)
         tick = message.options.get("distcron")
         if tick is None:
             return

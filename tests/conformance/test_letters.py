@@ -252,6 +252,15 @@ def test_what_is_not_there_is_not_found(letters: Letters) -> None:
     assert letters.store.count_letters(Query()) == 0
 
 
+def test_a_page_after_a_letter_keeps_to_its_times(letters: Letters) -> None:
+    for number in range(6):
+        letters.put(f"m{number}", 1000 * number + 1000)
+    for oldest_first, beyond in ((False, 9000), (True, 0)):
+        query = Query((), 2000, 4000, oldest_first)
+        found = [row.id for row in letters.store.letters(query, 10, (beyond, "x"))]
+        assert sorted(found) == ["m1", "m2", "m3"]
+
+
 def test_many_letters_of_one_moment_are_all_found_once(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dramatiq_distcron.store.redis.letters.CHUNK", 4)
     for number in range(30):

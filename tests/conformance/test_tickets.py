@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -107,11 +108,47 @@ def test_a_death_that_is_told_again_brings_no_letter_back_that_was_dealt_with_me
     assert (fired.store.letters(Query(), 10), fired.store.count_retries(), ends(fired)) == ([], 0, ["dead"])
 
 
-def test_a_run_that_was_given_up_has_no_end_that_is_told_later(fired: Rig) -> None:
+def test_a_run_that_was_given_up_may_go_on_and_its_death_has_a_letter(fired: Rig) -> None:
+    """Its schedule is freed, and its end is told once; without its ticket the message would be lost."""
     claim(fired, "w1", "c1")
-    assert fired.store.probe_run(fired.guard, "job", ID, 0) == "dropped"
-    assert fired.store.settle(Ending(ID, "dead", claim="c1", letter=Letter("letter", {}, b"message"))) == "lost"
-    assert (fired.store.letters(Query(), 10), ends(fired)) == ([], ["dropped"])
+    assert give_up(fired) == "dropped"
+    assert (fired.store.outstanding("job"), give_up(fired)) == ("", "over")
+    assert fired.store.settle(Ending(ID, "dead", claim="c1", letter=Letter("letter", {}, b"message"))) == "settled"
+    assert ([row.id for row in fired.store.letters(Query(), 10)], ends(fired)) == (["letter"], ["dropped"])
+    assert claim(fired, "w2", "c2") == "copy"
+
+
+def test_a_retry_of_a_run_that_was_given_up_has_its_ticket(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    give_up(fired)
+    assert retry(fired, "c1") == "settled"
+    assert claim(fired, "w2", "c2", attempt=1) == "retrying"
+    assert fired.store.settle(Ending(ID, "succeeded", claim="c2")) == "settled"
+    assert ends(fired) == ["dropped"]
+
+
+def test_a_ticket_that_was_given_up_and_is_not_asked_for_any_more_is_forgotten_in_the_end(fired: Rig) -> None:
+    claim(fired, "w1", "c1")
+    give_up(fired)
+    enqueue(fired, fired.store.now())
+    assert fired.store.sweep_runs(fired.guard, "0", 100) == ("0", 0)
+    enqueue(fired, fired.store.now() - 8 * 86_400_000)
+    assert fired.store.sweep_runs(fired.guard, "0", 100) == ("0", 1)
+    assert (claim(fired, "w2", "c2"), ends(fired)) == ("copy", ["dropped"])
+
+
+def give_up(rig: Rig) -> str | None:
+    return rig.store.probe_run(rig.guard, "job", ID, 0)
+
+
+def enqueue(rig: Rig, at: int) -> None:
+    """The run was enqueued then."""
+    store: Any = rig.store
+    if hasattr(store, "keys"):
+        run = json.loads(rig.broker.client.hget(store.keys.runs, ID))
+        rig.broker.client.hset(store.keys.runs, ID, json.dumps({**run, "at": str(at)}))
+    else:
+        store._state.runs[ID]["at"] = str(at)
 
 
 def test_a_retry_that_is_told_twice_does_not_disturb_the_retry_that_runs(fired: Rig) -> None:

@@ -334,6 +334,28 @@ def test_a_letter_keeps_the_arguments_that_its_actor_was_given(
     assert seen == [([1, 2, 3], {"a": 1})] * 2
 
 
+def test_what_a_middleware_opens_for_the_run_and_closes_after_it_is_closed_in_the_letter(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    class Sealing(Middleware):
+        def before_process_message(self, broker: Any, message: Any) -> None:
+            if message.actor_name == "job":
+                message._message = message._message.copy(args=(["open"],))
+
+        def after_process_message(
+            self, broker: Any, message: Any, *, result: Any = None, exception: Any = None
+        ) -> None:
+            if message.actor_name == "job":
+                message._message = message._message.copy(args=(["sealed"],))
+
+    stub_broker.add_middleware(Sealing())
+    failing(stub_broker).send(["sealed"])
+    worked_off(stub_broker, start())
+    (letter,) = distcron.dead_letters.list()
+    assert letter.message["args"] == [["sealed"]]
+    assert "open" not in next(iter(distcron.dead_letters.export()))
+
+
 def test_a_redact_that_fails_shows_nothing_and_is_told_without_its_words(
     stub_broker: StubBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -432,6 +454,24 @@ def test_what_one_handler_does_with_a_letter_keeps_no_other_from_being_told(
     assert told[1].origin is not None
 
 
+def test_a_handler_that_sends_the_letter_back_and_then_fails_is_tried_again(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    calls: list[str] = []
+    stub_broker.actors[DLQ_ACTOR].options["backoff"] = 0
+
+    @distcron.dead_letters.handler
+    def send_back(letter: DeadLetter) -> None:
+        calls.append(letter.id)
+        if letter.origin is None and len(calls) == 1:
+            distcron.dead_letters.redrive(letter)
+            raise RuntimeError
+
+    failing(stub_broker).send("x")
+    worked_off(stub_broker, start())
+    wait_until(lambda: len(calls) == 3, "both deaths, and the first one twice")
+
+
 def test_a_letter_that_is_gone_by_then_tells_nobody(stub_broker: StubBroker, distcron: DistCron, start: Start) -> None:
     seen: list[DeadLetter] = []
     distcron.dead_letters.handler(seen.append)
@@ -486,10 +526,21 @@ async def asynchronous(letter: DeadLetter) -> None:
     raise AssertionError("nobody awaits it")
 
 
-@pytest.mark.parametrize("function", [asynchronous, Alert().later, Alert(), None, "alert"])
+def generating(letter: DeadLetter) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("function", [asynchronous, Alert().later, Alert(), generating])
 @pytest.mark.parametrize("where", ["handler", "on_drop"])
 def test_what_cannot_be_called_plainly_is_refused_as_a_handler(distcron: DistCron, function: Any, where: str) -> None:
     with pytest.raises(ConfigurationError, match="plain function"):
+        getattr(distcron.dead_letters, where)(function)
+
+
+@pytest.mark.parametrize("function", [None, "alert", 3])
+@pytest.mark.parametrize("where", ["handler", "on_drop"])
+def test_what_is_no_function_is_refused_as_a_handler(distcron: DistCron, function: Any, where: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no function"):
         getattr(distcron.dead_letters, where)(function)
 
 
@@ -982,6 +1033,10 @@ def test_a_second_press_does_nothing_more(some: DistCron, stub_broker: StubBroke
 
 def test_ids_that_are_named_twice_go_once(some: DistCron, stub_broker: StubBroker) -> None:
     assert some.dead_letters.redrive(["a", "a"]) == Redriven(redriven=1)
+    message: Message[Any] = Message("default", "job", (), {}, {}, "of x", 1)
+    some.open_backend().store.put_letters([(Letter("x", {"message_id": "of x"}, message.encode()), 1)])
+    assert len(list(some.dead_letters.export(["x", "of x"]))) == 1
+    assert some.dead_letters.redrive(["x", "of x"], dry_run=True).redriven == 1
 
 
 def test_one_must_say_which_letters_in_one_way(some: DistCron) -> None:
@@ -1027,6 +1082,12 @@ def test_a_letter_goes_to_the_queue_its_actor_has_by_now(stub_broker: StubBroker
         distcron.open_backend().store.put_letters([(Letter(name, {"actor": "job"}, message.encode()), 1)])
     assert distcron.dead_letters.redrive(all=True).redriven == 2
     assert [len(queued(stub_broker, queue)) for queue in ("new", "fast")] == [1, 1]
+    # Also if this process knows the old one, from when somebody was there.
+    stub_broker.declare_queue("old")
+    message = Message("old", "job", (), {}, {}, "late", 1)
+    distcron.open_backend().store.put_letters([(Letter("late", {"actor": "job"}, message.encode()), 1)])
+    distcron.dead_letters.redrive("late")
+    assert len(queued(stub_broker, "new")) == 2
 
 
 def test_where_nobody_tells_of_actors_a_redrive_says_that_it_checked_none(distcron: DistCron) -> None:
@@ -1045,8 +1106,9 @@ def test_a_tick_goes_back_only_while_no_other_run_of_its_schedule_is_outstanding
         options = {"distcron": {"schedule": "job", "fire_time": 1, "term": 1}}
         message: Message[Any] = Message("default", "job", (), {}, options, name, 1)
         store.put_letters([(Letter(name, {"actor": "job"}, message.encode()), 1)])
-    done = letters.redrive(all=True)
-    assert (done.redriven, list(done.refused)) == (1, ["second"])
+    tried, done = letters.redrive(all=True, dry_run=True), letters.redrive(all=True)
+    assert "that of a letter before it is not over" in tried.refused["second"]
+    assert (tried.redriven, done.redriven, list(done.refused)) == (1, 1, ["second"])
     (sent,) = queued(stub_broker)
     assert f"that of message {sent.message_id} is not over" in done.refused["second"]
     with pytest.raises(RunOutstanding):

@@ -144,10 +144,8 @@ case("retries.list(limit=_)", lambda world, odd: world.distcron.retries.list(lim
 
 for verb in ("get", "redrive", "discard"):
     case(f"dead_letters.{verb}(_)", lambda world, odd, verb=verb: getattr(world.distcron.dead_letters, verb)(odd))
-case(
-    "dead_letters.export(_)", lambda world, odd: list(world.distcron.dead_letters.export(odd)), "x lines half long list"
-)
-case("dead_letters.missing(_)", lambda world, odd: world.distcron.dead_letters.missing(odd), "x lines half long list")
+case("dead_letters.export(_)", lambda world, odd: list(world.distcron.dead_letters.export(odd)), "x lines long list")
+case("dead_letters.missing(_)", lambda world, odd: world.distcron.dead_letters.missing(odd), "x lines long list")
 case("dead_letters.import_(_)", lambda world, odd: world.distcron.dead_letters.import_(odd), "empty list bytes dict")
 case("dead_letters.import_([_])", lambda world, odd: world.distcron.dead_letters.import_([odd]), "empty")
 case("dead_letters.adopt(_)", lambda world, odd: world.distcron.dead_letters.adopt(odd))
@@ -163,7 +161,7 @@ for verb in ("list", "count", "export"):
         case(
             f"dead_letters.{verb}({which}=_)",
             lambda world, odd, verb=verb, which=which: getattr(world.distcron.dead_letters, verb)(**{which: odd}),
-            "None x lines half long",
+            "None x lines long",
         )
     case(
         f"dead_letters.{verb}(reason=_)",

@@ -160,6 +160,8 @@ class RetryVerbs(Verbs):
 
     def _end_run(self, message_id: str, run: Mapping[str, str], state: str, error: str) -> None:
         del self._state.runs[message_id]
+        if "given_up" in run:
+            return
         self._appended += 1
         self._ticks.append(
             {

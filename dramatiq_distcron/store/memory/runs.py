@@ -10,6 +10,8 @@ from .retries import RetryVerbs
 
 __all__ = ["RunVerbs"]
 
+_WEEK = 7 * 86_400_000
+
 
 class RunVerbs(RetryVerbs, LetterVerbs):
     """The runs of ticks, from being taken up to their end."""
@@ -102,23 +104,36 @@ class RunVerbs(RetryVerbs, LetterVerbs):
                     return "over"
                 del self._state.outstanding[name]
                 return "dropped"
+            if "given_up" in run:
+                return "over"
             if not self._is_anywhere(run):
                 self._end_run(message_id, run, "dropped", "its message is gone")
                 return "dropped"
             if longest is not None and self._now() - int(run["at"]) > longest:
-                self._end_run(message_id, run, "dropped", "overlap_timeout")
+                self._give_up(message_id, run)
                 return "dropped"
             return "there"
+
+    def _give_up(self, message_id: str, run: dict[str, str]) -> None:
+        """Of a message of another broker the entry stays: without its ticket no retry or letter would come of it."""
+        self._end_run(message_id, run, "dropped", "overlap_timeout")
+        if not run["place"]:
+            self._state.runs[message_id] = {**run, "given_up": "1"}
 
     def sweep_runs(self, guard: Guard, cursor: str, count: int) -> tuple[str, int] | None:
         """Ends all runs that are not there any more: the next cursor, and how many."""
         with self._woken:
             if not self._admits(guard):
                 return None
-            gone = [(i, run) for i, run in self._state.runs.items() if not self._is_anywhere(run)]
+            gone = [(i, run) for i, run in self._state.runs.items() if self._is_forgotten(run)]
             for message_id, run in gone:
                 self._end_run(message_id, run, "dropped", "its message is gone")
             return "0", len(gone)
+
+    def _is_forgotten(self, run: Mapping[str, str]) -> bool:
+        """Its message is gone, or its ticket was given up a week ago: Dramatiq keeps dead messages for so long."""
+        given_up = "given_up" in run and self._now() - int(run["at"]) > _WEEK
+        return given_up or not self._is_anywhere(run)
 
     def outstanding(self, name: str) -> str:
         """The message of the run that holds the schedule up; ``""``: there is none."""

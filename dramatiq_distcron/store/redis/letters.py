@@ -65,7 +65,7 @@ class LetterVerbs(Verbs):
     def _chunk(self, key: str, query: Query, after: tuple[int, str] | None, number: int) -> list[tuple[int, str]]:
         since, until = query.since, query.until
         if after is not None:
-            since, until = (after[0], until) if query.oldest_first else (since, after[0])
+            since, until = (max(since, after[0]), until) if query.oldest_first else (since, min(until, after[0]))
         with self._errors():
             if query.oldest_first:
                 rows = self._client.zrangebyscore(raw(key), since, until, start=0, num=number, withscores=True)

@@ -14,8 +14,11 @@ local now = now_ms()
 local function drop()
   if text then
     local run = cjson.decode(text)
-    local why = is_there(run, KEYS[6]) and 'overlap_timeout' or 'its message is gone'
-    end_run(keys, cap, message_id, run, 'dropped', why, now)
+    if is_there(run, KEYS[6]) then
+      give_up(keys, cap, message_id, run, now)
+    else
+      end_run(keys, cap, message_id, run, 'dropped', 'its message is gone', now)
+    end
   elseif redis.call('hget', keys.outstanding, schedule) == message_id then
     drop_field(keys.outstanding, schedule)
   end
@@ -23,6 +26,9 @@ end
 
 if text then
   local run = cjson.decode(text)
+  if run.given_up then
+    return {'over'}
+  end
   local too_old = longest ~= '' and now - run.at > tonumber(longest)
   if is_there(run, KEYS[6]) and not too_old then
     return {'there'}

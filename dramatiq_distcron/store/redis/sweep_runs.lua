@@ -10,9 +10,12 @@ local keys = {runs = KEYS[2], outstanding = KEYS[3], ticks = KEYS[4]}
 local found = redis.call('hscan', keys.runs, ARGV[2], 'count', ARGV[3])
 local now = now_ms()
 local ended = 0
+-- A ticket that was given up and never asked for again. Dramatiq keeps dead messages for so long.
+local WEEK = 7 * 86400000
 for i = 1, #found[2], 2 do
   local ok, run = pcall(cjson.decode, found[2][i + 1])
-  if ok and not is_there(run, KEYS[6]) then
+  local forgotten = ok and run.given_up and now - run.at > WEEK
+  if ok and (forgotten or not is_there(run, KEYS[6])) then
     local failure = atomically(end_run, keys, ARGV[4], found[2][i], run, 'dropped', 'its message is gone', now)
     if not failure then
       ended = ended + 1

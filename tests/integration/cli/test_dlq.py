@@ -155,7 +155,11 @@ def test_groups_are_told_with_their_counts(dlq: Dlq) -> None:
         "last": "2023-11-14T22:13:20.002Z",
     }
     _, out, _ = dlq.run("stats")
-    assert out.splitlines()[0].split() == ["BY", "VALUE", "COUNT", "FIRST", "LAST"]
+    head, most, *_ = out.splitlines()
+    assert head.split() == ["KIND", "COUNT", "FIRST", "LAST", "THE", "NEWEST"]
+    assert most.split()[1] == "3"
+    assert most.endswith("sync, aborted, KeyError: 'no such key'")
+    assert "BY" in out
     assert out.splitlines()[-1] == "4 in all."
 
 
@@ -183,6 +187,37 @@ def test_a_search_looks_on_until_it_finds(empty: Dlq, monkeypatch: pytest.Monkey
     assert "None of the 9 letters fits" in empty.run("list", "--text", "no such")[2]
 
 
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["redrive", "--actor", "snyc"], "No letter has the actor 'snyc'. Did you mean 'sync'?"),
+        (["discard", "--queue", "defualt", "-y"], "No letter has the queue 'defualt'. Did you mean 'default'?"),
+        (["export", "--error", "KyeError"], "No letter has the error 'KyeError'. Did you mean 'KeyError'?"),
+        (["list", "--json", "--schedule", "nihgtly"], "No letter has the schedule 'nihgtly'. Did you mean 'nightly'?"),
+        (["list", "--actor", "sync", "--queue", "mails"], "'dramatiq-distcron dlq stats' shows of what kinds"),
+    ],
+)
+def test_a_filter_that_fits_nothing_is_told_with_the_nearest_value(dlq: Dlq, argv: list[str], told: str) -> None:
+    code, _, err = dlq.run(*argv)
+    assert code == 0
+    assert "None of the 4 letters fits. " in err
+    assert told in err
+
+
+@pytest.mark.parametrize("verb", ["list", "stats", "redrive", "purge", "export"])
+def test_where_nothing_is_kept_it_is_told_where_was_looked(empty: Dlq, verb: str) -> None:
+    err = empty.run(verb, *(["--all"] if verb == "redrive" else []))[2]
+    assert f"No dead letters of app 'default' are kept in namespace {empty.broker.namespace!r} of redis://" in err
+
+
+def test_a_time_since_1970_is_not_taken_for_so_many_seconds_ago(dlq: Dlq) -> None:
+    for since in ("1700000000", "1700000000000"):
+        code, _, err = dlq.run("discard", "--since", since, "-y")
+        assert (code, "would be so many seconds ago" in err) == (2, True)
+    assert dlq.run("list", "--since", "1h", "--until", "2h")[0] == 2
+    assert len(dlq.ids()) == 4
+
+
 def test_a_day_with_a_zone_is_an_instant(dlq: Dlq) -> None:
     assert dlq.ids("--since", "2023-11-14Z") == ["m", "s2", "s1", "s0"]
     assert dlq.ids("--since", "2023-11-15+00:00") == []
@@ -201,7 +236,11 @@ def test_letters_are_sent_back_by_id(dlq: Dlq) -> None:
     # A double press.
     assert dlq.run("redrive", "s0", "s1")[0] == 7
     code, out, err = dlq.run("redrive", "s0", "s2")
-    assert (code, out, err) == (8, "1 letter went back.\n", "Not among the dead letters: s0\n")
+    assert (code, out, err) == (
+        8,
+        "1 letter went back.\n",
+        "Not among the dead letters, perhaps sent back already: s0\n",
+    )
 
 
 def test_letters_are_sent_back_by_filter_or_all_and_a_trial_only_counts(dlq: Dlq) -> None:
@@ -218,7 +257,7 @@ def test_a_letter_that_is_refused_stays_and_is_told_of(dlq: Dlq) -> None:
     dlq.store.put_letters([(Letter("x", {"actor": "gone"}, message.encode(), [("actor", "gone")]), AT)])
     code, out, err = dlq.run("redrive", "--all")
     assert (code, out) == (8, "4 letters went back.\n")
-    assert "x stays: Nobody knows the actor 'gone' any more" in err
+    assert "1 stays: Nobody knows the actor 'gone' any more" in err
     assert dlq.ids() == ["x"]
 
 
@@ -436,8 +475,8 @@ def test_the_status_tells_how_many_there_are_and_whether_somebody_hears_of_them(
     beat = {"role": "leader", "host": "h", "pid": 1, "version": "1", "started_at": 1, "last_pass_at": 1}
     # Both tell of themselves as processes do.
     dlq.store.heartbeat(Instance("w", {**beat, "actors": {DLQ_ACTOR: DLQ_QUEUE}, "queues": ["default"]}), keep=60_000)
-    assert json.loads(status("--json"))["dead_letters"] == {"kept": 4, "told": False}
+    assert json.loads(status("--json"))["dead_letters"] == {"kept": 4, "told": False, "queue": DLQ_QUEUE}
     assert "Dead letters: 4, and no worker consumes the queue dead_letters to tell of them" in status()
     dlq.store.heartbeat(Instance("w", {**beat, "actors": {DLQ_ACTOR: DLQ_QUEUE}, "queues": [DLQ_QUEUE]}), keep=60_000)
-    assert json.loads(status("--json"))["dead_letters"] == {"kept": 4, "told": True}
+    assert json.loads(status("--json"))["dead_letters"] == {"kept": 4, "told": True, "queue": DLQ_QUEUE}
     assert "Dead letters: 4\n" in status()
