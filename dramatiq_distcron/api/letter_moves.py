@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dramatiq import Message
+from dramatiq.common import q_name
 
 from ..batching import BATCH_BYTES, batches
 from ..durations import LAST_INSTANT
@@ -101,7 +102,8 @@ def _checked_queues(queues: Any) -> set[str]:
     for one in given:
         if not isinstance(one, str) or not one or not one.isprintable():
             raise ConfigurationError(f"queues are names of queues, not {quoted(one)}.")
-    return set(given)
+    # That of its .XQ or .DQ is meant to be the same.
+    return {str(q_name(one)) for one in given}
 
 
 class Adopter:

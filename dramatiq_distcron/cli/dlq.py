@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from . import dlq_changes
@@ -95,7 +95,8 @@ def _brief(one: DeadLetter) -> dict[str, Any]:
 
 def _show(args: argparse.Namespace) -> int:
     one = open_state(args).dead_letters.get(args.id)
-    shown = asdict(one) | {
+    # Not asdict(), which goes down into the arguments.
+    shown = {field.name: getattr(one, field.name) for field in fields(one)} | {
         name: instant(getattr(one, name)) for name in ("first_failed_at", "dead_at", "fire_time", "enqueued_at")
     }
     shown["history"] = [{**attempt, "at": instant(attempt.get("at"))} for attempt in one.history]

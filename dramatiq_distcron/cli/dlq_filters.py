@@ -23,8 +23,10 @@ __all__ = ["add_filters", "filters_of", "why_none"]
 
 _FILTERS = ("actor", "queue", "reason", "error", "fingerprint", "schedule", "text")
 _INDEXED = ("actor", "queue", "error", "fingerprint", "schedule")
-#: Nobody means that many seconds ago; it is a time since 1970.
-_TEN_YEARS = 10 * 366 * 86_400
+#: Without a unit nobody means so many seconds ago: it is a day, or a time since 1970.
+_MOST_SECONDS = 10_000_000
+#: Longer ago than anything.
+_LONGEST = 1e11
 
 
 def add_filters(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -42,8 +44,8 @@ def add_filters(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def _when(text: str) -> Callable[[int], datetime]:
     """An argument type: an instant, or how long ago, which the store's clock decides."""
     try:
-        seconds = parse_duration(text)
-        if seconds > _TEN_YEARS and re.fullmatch(r"[\d.]+", text):
+        seconds = min(parse_duration(text), _LONGEST)
+        if seconds > _MOST_SECONDS and re.fullmatch(r"[\d.]+", text):
             raise argparse.ArgumentTypeError(
                 f"{text!r} would be so many seconds ago: write a date like 2026-03-29T00:00Z"
             )

@@ -140,7 +140,7 @@ class Retainer:
         for hook in self._hooks:
             try:
                 hook(letters)
-            except Exception:
+            except (Exception, SystemExit):
                 self.logger.exception("A hook that is told of dropped letters failed, so they are kept for now.")
                 return False
         return True

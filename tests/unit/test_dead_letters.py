@@ -754,8 +754,9 @@ def test_what_is_dropped_is_told_before_it_is(stub_broker: StubBroker, caplog: p
     assert "2 dead letters are dropped for a max_count of 1: of job, from m0 to m1" in caplog.text
 
 
+@pytest.mark.parametrize("error", [OSError("the disk is full"), SystemExit(1)])
 def test_a_hook_that_fails_keeps_what_it_may_have_been_meant_to_save(
-    stub_broker: StubBroker, caplog: pytest.LogCaptureFixture
+    stub_broker: StubBroker, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     app = Clocked(stub_broker, max_count=1, max_age=3 * 86_400)
     saved: list[str] = []
@@ -764,7 +765,7 @@ def test_a_hook_that_fails_keeps_what_it_may_have_been_meant_to_save(
     def save(letters: list[DeadLetter]) -> None:
         if len(saved) < 2:
             saved.append("failed")
-            raise OSError("the disk is full")
+            raise error
         saved.extend(app.distcron.dead_letters.export(letters))
 
     put(app.distcron, "old", app.now - 4 * DAY)

@@ -211,7 +211,7 @@ def test_where_nothing_is_kept_it_is_told_where_was_looked(empty: Dlq, verb: str
 
 
 def test_a_time_since_1970_is_not_taken_for_so_many_seconds_ago(dlq: Dlq) -> None:
-    for since in ("1700000000", "1700000000000"):
+    for since in ("1700000000", "1700000000000", "20231114"):
         code, _, err = dlq.run("discard", "--since", since, "-y")
         assert (code, "would be so many seconds ago" in err) == (2, True)
     assert dlq.run("list", "--since", "1h", "--until", "2h")[0] == 2
@@ -221,7 +221,7 @@ def test_a_time_since_1970_is_not_taken_for_so_many_seconds_ago(dlq: Dlq) -> Non
 def test_a_day_with_a_zone_is_an_instant(dlq: Dlq) -> None:
     assert dlq.ids("--since", "2023-11-14Z") == ["m", "s2", "s1", "s0"]
     assert dlq.ids("--since", "2023-11-15+00:00") == []
-    assert dlq.ids("--since", "99999999d") == ["m", "s2", "s1", "s0"]
+    assert dlq.ids("--since", f"{'9' * 400}d") == ["m", "s2", "s1", "s0"]
     told = dlq.run("list", "--since", "2023-11-14")[2]
     assert "write 2023-11-14T00:00Z for UTC" in told
 
@@ -378,7 +378,7 @@ def test_dramatiqs_dead_are_taken_over_by_the_url_alone(empty: Dlq) -> None:
     queues = {"default": 2, "mails": 0}
     assert empty.json("adopt") == {"adopted": 2, "queues": queues, "left": 0}
     assert empty.run("adopt")[1] == "0 dead messages taken over. Looked into: default (0), mails (0).\n"
-    assert empty.json("adopt", "--queue", "other") == {"adopted": 0, "queues": {"other": 0}, "left": 0}
+    assert empty.json("adopt", "--queue", "other.XQ") == {"adopted": 0, "queues": {"other": 0}, "left": 0}
     assert {one["reason"] for one in empty.json("list")["dead_letters"]} == {"rejected"}
 
 
