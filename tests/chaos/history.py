@@ -192,3 +192,14 @@ def _left(client: redis.Redis, namespace: str) -> Iterator[Left]:
             message = Message.decode(data)
             places = listed[redis_id], handed_out[redis_id], dead[redis_id]
             yield Left(queue, redis_id.decode(), message.message_id, *places, attempt=message.options.get("retries", 0))
+    yield from _letters(client, namespace)
+
+
+def _letters(client: redis.Redis, namespace: str) -> Iterator[Left]:
+    """Dead letters are a place of their own: the third line of what is kept is the message."""
+    prefix = f"{namespace}:distcron:default:dead"
+    dead = Counter(client.zrange(prefix, 0, -1))
+    for id, kept in client.hgetall(f"{prefix}.msgs").items():
+        message = Message.decode(kept.split(b"\n", 2)[2])
+        attempt = message.options.get("retries", 0)
+        yield Left("dead letters", id.decode(), message.message_id, 0, 0, dead[id], attempt=attempt)

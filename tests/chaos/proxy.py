@@ -41,9 +41,11 @@ class Network:
     async def _close(self) -> None:
         for proxy in self._proxies:
             proxy.close()
-        # The transports close in the turns after this one.
-        while any(proxy.links for proxy in self._proxies):
-            await asyncio.sleep(0)
+        # The transports close in the turns after this one; one that was on its way to the server may yet be made.
+        while any(proxy.links or proxy.transports for proxy in self._proxies):
+            for transport in [one for proxy in self._proxies for one in proxy.transports]:
+                transport.abort()
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.01)
 
 
@@ -56,6 +58,8 @@ class Proxy:
         #: To which commands a reply was swallowed, by the beginning of the request.
         self.swallowed: Counter[bytes] = Counter()
         self.links: set[Link] = set()
+        #: All that are open, also of links that are done with.
+        self.transports: set[Any] = set()
         self.delay = 0.0
         self.held = self.deaf = self.torn = False
         #: Part of a request, and what to do when one with it comes by.
@@ -158,12 +162,15 @@ class _Side(asyncio.Protocol):
         self.is_server = is_server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self.link.proxy.transports.add(transport)
         self.link.made(self, transport)
 
     def data_received(self, data: bytes) -> None:
         self.link.carry(data, self.is_server)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.link.proxy.transports.discard(self._transport)
         self.link.lost(self)
 
 
@@ -182,6 +189,10 @@ class Link:
     def made(self, side: _Side, transport: Any) -> None:
         if side.is_server:
             self._server = transport
+            if self not in self.proxy.links:
+                # Its client went away meanwhile.
+                transport.abort()
+                return
             self.flush()
             return
         self._client = transport

@@ -134,7 +134,8 @@ class _Run:
 
     def _is_run(self) -> bool:
         direct, keys = self._cluster.direct, self._cluster.keys
-        queues = [key for key in direct.scan_iter("dramatiq:*.msgs", count=1000) if not key.endswith(b".XQ.msgs")]
+        at_rest = (b".XQ.msgs", b":dead.msgs")
+        queues = [key for key in direct.scan_iter("dramatiq:*.msgs", count=1000) if not key.endswith(at_rest)]
         return not direct.hlen(keys.runs) and not any(direct.hlen(key) for key in queues)
 
     def _await(self, what: str, is_so: Callable[[], bool]) -> None:
