@@ -261,6 +261,21 @@ def test_a_page_after_a_letter_keeps_to_its_times(letters: Letters) -> None:
         assert sorted(found) == ["m1", "m2", "m3"]
 
 
+def test_long_letters_are_read_a_few_at_a_time(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer may be so long that the server, or whoever waits for it, is held up."""
+    monkeypatch.setattr("dramatiq_distcron.batching.BATCH_BYTES", 1000)
+    for number in range(6):
+        message: Message[Any] = Message(QUEUE, "job", ("x" * 900,), {}, {}, f"m{number}", 1)
+        letters.store.put_letters([(letters.letter(message, id=f"m{number}"), 1000 + number)])
+    asked: list[int] = []
+    if not isinstance(letters.store, MemoryStore):
+        client: Any = letters.store._client
+        hmget = client.hmget
+        monkeypatch.setattr(client, "hmget", lambda key, ids: asked.append(len(ids)) or hmget(key, ids))
+    assert len(letters.ids()) == 6
+    assert all(count == 1 for count in asked)
+
+
 def test_many_letters_of_one_moment_are_all_found_once(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dramatiq_distcron.store.redis.letters.CHUNK", 4)
     for number in range(30):

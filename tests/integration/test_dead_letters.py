@@ -270,6 +270,22 @@ def test_what_died_without_us_is_taken_over_and_goes_back(server: Server, namesp
         wait_until(lambda: sorted(app.ran) == [0, 1, 2], "the runs")
 
 
+def test_long_messages_are_taken_over_a_few_at_a_time(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step with all of them would hold the server up for seconds, and the lease with it."""
+    client: Any = app.broker.client
+    store: Any = app.letters._backend().store
+    for number in range(20):
+        client.zadd(f"{app.broker.namespace}:default.XQ", {f"m{number:02}": number + 1})
+        data = app.job.message("x" * 400_000).encode()
+        client.hset(f"{app.broker.namespace}:default.XQ.msgs", f"m{number:02}", data)
+    read, taken = store.graveyard, store.adopt
+    sizes: list[int] = []
+    monkeypatch.setattr(store, "graveyard", lambda keys, after, most: sizes.append(most) or read(keys, after, most))
+    monkeypatch.setattr(store, "adopt", lambda keys, letters: sizes.append(len(letters)) or taken(keys, letters))
+    assert app.letters.adopt().adopted == 20
+    assert max(sizes) <= 5
+
+
 def test_what_cannot_be_told_of_by_the_url_alone_is_refused(server: Server, namespace: str) -> None:
     """Where no process tells of its queues."""
     by_url = install(broker_at(server.url, namespace))
@@ -579,6 +595,7 @@ def test_apps_that_share_a_namespace_tell_each_of_its_own_letters(server: Server
         broker = RedisBroker(url=server.url, namespace=namespace)
         distcron = install(broker, app=app)
         distcron.dead_letters.handler(lambda letter, seen=seen: seen.append(letter.actor))
+        assert distcron.status().dead_letters["queue"] == ("dead_letters" if app == "default" else "dead_letters.shop")
 
         @dramatiq.actor(broker=broker, actor_name=f"job_{app}", queue_name=f"queue_{app}", max_retries=0)
         def job() -> None:

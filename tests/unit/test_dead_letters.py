@@ -814,6 +814,35 @@ def test_a_thread_of_the_worker_looks_after_the_limits(stub_broker: StubBroker, 
     assert dropped.wait(20)
 
 
+def test_a_hook_that_takes_its_time_holds_up_no_retry(stub_broker: StubBroker, start: Start) -> None:
+    stub_broker.add_middleware(DeadLetters(max_count=1))
+    distcron = install(stub_broker)
+    called, done = threading.Event(), threading.Event()
+
+    @distcron.dead_letters.on_drop
+    def slow(letters: list[DeadLetter]) -> None:
+        called.set()
+        assert done.wait(20)
+
+    for number in range(3):
+        put(distcron, str(number), number + 1)
+    ran: list[int] = []
+
+    @dramatiq.actor(broker=stub_broker, max_retries=1, backoff=0.02)
+    def again() -> None:
+        ran.append(1)
+        if len(ran) == 1:
+            raise KeyError("not yet")
+
+    start()
+    try:
+        assert called.wait(20)
+        again.send()
+        wait_until(lambda: len(ran) == 2, "the retry")
+    finally:
+        done.set()
+
+
 def test_a_limit_that_cannot_be_looked_after_holds_up_nothing(
     stub_broker: StubBroker, distcron: DistCron, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1117,6 +1146,26 @@ def test_a_tick_goes_back_only_while_no_other_run_of_its_schedule_is_outstanding
     # When it is over the next one goes.
     store.settle(Ending(sent.message_id, "succeeded"))
     assert letters.redrive("second").redriven == 1
+
+
+def test_a_store_that_goes_away_while_a_redrive_is_prepared_refuses_no_letter(
+    stub_broker: StubBroker, distcron: DistCron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no fault of the letter: whoever asked is to ask again."""
+    dramatiq.actor(lambda: None, actor_name="job", broker=stub_broker)
+    options = {"distcron": {"schedule": "nightly", "fire_time": 1, "term": 1}}
+    message: Message[Any] = Message("default", "job", (), {}, options, "m", 1)
+    store = distcron.open_backend().store
+    store.put_letters([(Letter("m", {"actor": "job"}, message.encode()), 1)])
+
+    def away(names: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(store, "get", away)
+    with pytest.raises(StoreUnavailable):
+        distcron.dead_letters.redrive("m")
+    monkeypatch.undo()
+    assert distcron.dead_letters.redrive("m").redriven == 1
 
 
 def test_a_tick_that_is_sent_back_does_not_expire_a_second_time(
