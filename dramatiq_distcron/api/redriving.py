@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dramatiq import Message
 
-from ..batching import BATCH_BYTES
+from ..batching import batches
 from ..clock import SystemClock
 from ..errors import ConfigurationError, DistCronError, NotFoundError, ScheduleError, StoreUnavailable, quoted
 from ..letters import DLQ_ACTOR, redriven
@@ -70,42 +70,39 @@ class Redriver:
         if self._actors is None:
             self._actors = self._learn()
         done.unchecked = not self._actors
-        sent: list[tuple[Redrive, Captured | None]] = []
+        prepared = self._prepared(rows, now, done, dry_run=dry_run)
+        for batch in batches(prepared, len(rows), lambda sent: len(sent[0].waiting.data)):
+            self._commit(batch, done)
+
+    def _prepared(
+        self, rows: Sequence[LetterRow], now: int, done: Redriven, *, dry_run: bool
+    ) -> Iterator[tuple[Redrive, Captured | None]]:
+        """Those that can go back; the others are refused. None, if it is only tried."""
         for row in rows:
             try:
                 message = self._new_message(row, now)
                 if dry_run:
                     self._try(row, message, done)
-                    continue
-                sent.append(self._on_its_way(row, message, now))
+                else:
+                    yield self._on_its_way(row, message, now)
             except StoreUnavailable:
                 raise
             except DistCronError as error:
                 done.refused[row.id] = str(error)
-            if sum(len(one.waiting.data) for one, _ in sent) > BATCH_BYTES:
-                self._commit(sent, done)
-                sent = []
-        self._commit(sent, done)
 
     def _commit(self, sent: Sequence[tuple[Redrive, Captured | None]], done: Redriven) -> None:
         """Raises ``StoreUnavailable`` if some could not go now, but will later; the others are counted."""
-        answers = self._backend.store.redrive([one for one, _ in sent]) if sent else []
-        passing = ""
-        for (one, captured), answer in zip(sent, answers, strict=True):
-            if answer == "ok":
-                done.redriven += 1
-                if captured is not None:
-                    self._backend.publisher.announce(captured)
-            elif answer == "gone":
-                done.gone += 1
-            elif answer.startswith("outstanding"):
-                done.refused[one.id] = _not_alone(one.alone, f"of message {answer.split()[-1]}")
-            elif is_passing(answer):
-                passing = answer.removeprefix("failed ")
-            else:
-                done.refused[one.id] = answer.removeprefix("failed ")
-        if passing:
-            raise StoreUnavailable(f"{self._backend.where} takes no letter back now: {passing}")
+        answers = self._backend.store.redrive([one for one, _ in sent])
+        for (_, captured), answer in zip(sent, answers, strict=True):
+            if answer == "ok" and captured is not None:
+                self._backend.publisher.announce(captured)
+        done.redriven += answers.count("ok")
+        done.gone += answers.count("gone")
+        others = [(one, answer) for (one, _), answer in zip(sent, answers, strict=True) if answer not in ("ok", "gone")]
+        done.refused |= {one.id: _why_not(one, answer) for one, answer in others if not is_passing(answer)}
+        for one, answer in others:
+            if is_passing(answer):
+                raise StoreUnavailable(f"{self._backend.where} takes no letter back now: {_why_not(one, answer)}")
 
     def _new_message(self, row: LetterRow, now: int) -> Message[Any]:
         """Raises ``DistCronError`` if it would be of no use."""
@@ -208,6 +205,13 @@ class Redriver:
             stored = self._backend.store.get([name]).get(name)
             self._policies[name] = _overlap_of(stored)
         return "" if self._policies[name] == "allow" else name
+
+
+def _why_not(one: Redrive, answer: str) -> str:
+    """What the store's answer means, for people."""
+    if answer.startswith("outstanding"):
+        return _not_alone(one.alone, f"of message {answer.split()[-1]}")
+    return answer.removeprefix("failed ")
 
 
 def _not_alone(schedule: str, outstanding: str) -> str:
