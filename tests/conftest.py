@@ -7,12 +7,14 @@ import os
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import dramatiq
 import pytest
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.brokers.stub import StubBroker
 from hypothesis import HealthCheck, settings
+from redis.connection import AbstractConnection
 
 from dramatiq_distcron.middleware.distcron import installed
 from dramatiq_distcron.server import Server
@@ -73,13 +75,29 @@ def stub_broker() -> Iterator[StubBroker]:
     broker.close()
 
 
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Disconnects all that the test connected.
+
+    Clients leave a pool alone that they were given, and threads of workers leave connections in it. One that the
+    garbage collector finds at the end of the run is an error there, of no test and of no commit.
+    """
+    made: list[AbstractConnection] = []
+    begin = AbstractConnection.__init__
+
+    def noted(self: AbstractConnection, *args: Any, **kwargs: Any) -> None:
+        made.append(self)
+        begin(self, *args, **kwargs)
+
+    monkeypatch.setattr(AbstractConnection, "__init__", noted)
+    yield
+    for one in made:
+        one.disconnect()
+
+
 @pytest.fixture(autouse=True)
-def _tidy() -> Iterator[None]:
+def _tidy(connections: None) -> Iterator[None]:
     yield
     dramatiq.broker.global_broker = None
     for distcron in installed():
         distcron.close()
-        # close() leaves a pool alone that it was given, and threads of workers leave connections in it.
-        pool = getattr(getattr(distcron.broker, "client", None), "connection_pool", None)
-        if pool is not None:
-            pool.disconnect()

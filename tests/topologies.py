@@ -153,10 +153,11 @@ class Cluster(_Together):
         config = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": 2000}
         self.nodes = [self._start(directory=self._folder / f"node-{n}", config=config) for n in range(self._size)]
         share = _SLOTS // self._size + 1
-        for number, client in enumerate(self._clients()):
+        for number, node in enumerate(self.nodes):
             slots = range(number * share, min(_SLOTS, (number + 1) * share))
-            client.execute_command("CLUSTER", "ADDSLOTS", *slots)
-            client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
+            with redis.Redis.from_url(node.url) as client:
+                client.execute_command("CLUSTER", "ADDSLOTS", *slots)
+                client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
         self.await_whole()
         return self
 
@@ -175,11 +176,11 @@ class Cluster(_Together):
         port = self.client().get_node_from_key(key).port
         return next(one for one in self.nodes if one.port == port)
 
-    def _clients(self) -> list[redis.Redis]:
-        return [self._stack.enter_context(redis.Redis.from_url(one.url)) for one in self.nodes]
-
     def _is_whole(self) -> bool:
         with suppress(redis.RedisError):
-            told = [client.execute_command("CLUSTER INFO") for client in self._clients()]
+            told = []
+            for node in self.nodes:
+                with redis.Redis.from_url(node.url) as client:
+                    told.append(client.execute_command("CLUSTER INFO"))
             return all(one["cluster_state"] == "ok" and one["cluster_known_nodes"] == str(self._size) for one in told)
         return False
