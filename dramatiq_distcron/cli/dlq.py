@@ -40,7 +40,7 @@ def add_commands(commands: Any) -> None:
     redrive.add_argument("--all", action="store_true", help="every letter")
     redrive.add_argument("--rate", type=float, metavar="N", help="how many a second at most")
     redrive.add_argument("--dry-run", action="store_true", help="only count them")
-    discard = _chosen(add_command(verbs, "discard", dlq_changes.discard, "drop letters for good"))
+    discard = _chosen(add_command(verbs, "discard", dlq_changes.discard, "drop letters for good; all of them: purge"))
     discard.add_argument("--yes", "-y", action="store_true", help="do not ask")
     purge = add_command(verbs, "purge", dlq_changes.purge, "drop every letter for good")
     purge.add_argument("--yes", "-y", action="store_true", help="do not ask")

@@ -14,6 +14,7 @@ from ..errors import ConfigurationError, StoreUnavailable
 from .dlq_filters import filters_of, why_none
 from .exits import Exit
 from .output import plural, print_json, printable
+from .signals import sigterm_as_ctrl_c
 from .where import open_state
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def redrive(args: argparse.Namespace) -> int:
     bar = _Progress(sys.stderr.isatty() and not args.json)
     how = {"all": args.all, "limit": args.limit, "rate": args.rate, "dry_run": args.dry_run}
     try:
-        done = distcron.dead_letters.redrive(args.ids, progress=bar, **how, **filters)
+        with sigterm_as_ctrl_c():
+            done = distcron.dead_letters.redrive(args.ids, progress=bar, **how, **filters)
     except (KeyboardInterrupt, StoreUnavailable):
         bar.end()
         if bar.redriven:

@@ -7,8 +7,9 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..api.others import tell_others
 from .exits import Exit
-from .output import ago, instant, print_json, print_table
+from .output import ago, instant, plural, print_json, print_table, printable
 from .parser import count
 from .where import add_command, open_state
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..api.retries import RetryInfo
+    from ..middleware.distcron import DistCron
 
 __all__ = ["add_commands"]
 
@@ -40,6 +42,8 @@ def _list(args: argparse.Namespace) -> int:
     distcron = open_state(args)
     found = distcron.retries.list(actor=args.actor, queue=args.queue, limit=args.limit)
     waiting, budgets = distcron.retries.count(), distcron.retries.budgets()
+    if not found:
+        print(_why_none(distcron, waiting), file=sys.stderr)
     if args.json:
         print_json(
             {
@@ -54,7 +58,7 @@ def _list(args: argparse.Namespace) -> int:
         ["MESSAGE", "ACTOR", "QUEUE", "FAILED", "ERROR", "DUE", "BUDGET"],
         [_row(one, now) for one in found],
     )
-    if len(found) < waiting:
+    if 0 < len(found) < waiting:
         print(f"{waiting} messages wait in all.", file=sys.stderr)
     if budgets:
         print()
@@ -63,6 +67,15 @@ def _list(args: argparse.Namespace) -> int:
             [(name, *_counts(budget).values()) for name, budget in sorted(budgets.items())],
         )
     return Exit.OK
+
+
+def _why_none(distcron: DistCron, waiting: int) -> str:
+    """What to look at where no message waits."""
+    if waiting:
+        return f"None of the {plural(waiting, 'message')} that wait fits."
+    backend = distcron.open_backend()
+    told = f"No message of app {distcron.settings.app!r} waits in namespace {backend.namespace!r} of {backend.where}."
+    return printable(f"{told} {tell_others(backend)}".rstrip())
 
 
 def _row(one: RetryInfo, now: int) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from .beat import DEV_SERVER, add_app_arguments
 from .exits import Exit
 from .output import print_json
 from .parser import count, duration
+from .signals import sigterm_as_ctrl_c, stopped_by_signal
 
 __all__ = ["add_commands"]
 
@@ -67,8 +67,8 @@ def _length(seconds: float) -> float:
 
 def _demo(args: argparse.Namespace) -> int:
     show = Show(quiet=args.json)
-    _end_on_sigterm()
-    proof = run(args.duration, show)
+    with sigterm_as_ctrl_c():
+        proof = run(args.duration, show)
     if args.json:
         print_json(proof.to_json())
     else:
@@ -77,7 +77,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _server(args: argparse.Namespace) -> int:
-    stopped = _stopped_by_signal()
+    stopped = stopped_by_signal()
     with Server(port=args.port, directory=args.directory) as server:
         print(server.url, flush=True)
         while not stopped.wait(0.5):
@@ -88,7 +88,7 @@ def _server(args: argparse.Namespace) -> int:
 
 
 def _dev(args: argparse.Namespace) -> int:
-    stopped = _stopped_by_signal()
+    stopped = stopped_by_signal()
     path = ["--path", *args.path]
     with Server() as server, ExitStack() as stack:
         print(f"Server: {server.url}, version {server.version}")
@@ -129,17 +129,3 @@ def _until_one_ends(children: list[Child], stopped: Wake) -> Child | None:
             if not child.alive:
                 return child
     return None
-
-
-def _stopped_by_signal() -> Wake:
-    stopped = Wake()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    return stopped
-
-
-def _end_on_sigterm() -> None:
-    def end(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)

@@ -106,6 +106,15 @@ def test_the_list_can_be_narrowed_and_cut(app: Waiting) -> None:
     assert "4 messages wait in all" in err
 
 
+def test_where_nothing_is_found_it_is_said_where_one_looked(app: Waiting) -> None:
+    assert "None of the 4 messages that wait fits." in app.run("list", "--actor", "nobody")[2]
+    app.run("run-now", "--all")
+    app.distcron.open_backend().store.move_retries(10)
+    code, _, err = app.run("list")
+    assert code == 0
+    assert f"No message of app 'default' waits in namespace '{app.broker.namespace}' of redis://" in err
+
+
 def test_one_is_made_due_at_once_by_its_id_or_its_key(app: Waiting) -> None:
     assert app.json("run-now", "s1") == {"id": "s1", "done": "run_now"}
     first = app.json("list")["retries"][0]
