@@ -51,6 +51,20 @@ def wait_until(is_so: Callable[[], Any], what: str, seconds: float = 30.0) -> An
     return found
 
 
+class Shy:
+    """It cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no word of me")
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
 class Rig:
     """A store with the broker it serves, and short ways to put schedules in and fire them."""
 

@@ -25,6 +25,12 @@ class Hands:
         """Takes every message off the queue."""
         raise NotImplementedError
 
+    def given(self, *names: str) -> list[Message[Any]]:
+        """Messages that were enqueued and taken."""
+        for name in names:
+            self.rig.broker.enqueue(Message(QUEUE, "job", (), {}, {}, name, 1))
+        return self.take()
+
     def place(self) -> str:
         """Where the messages of the queue lie, as a run remembers it."""
         raise NotImplementedError

@@ -29,12 +29,6 @@ class Letters:
         self.hands = hands
         self.store = rig.store
 
-    def given(self, *names: str) -> list[Message[Any]]:
-        """Messages in a worker's hands."""
-        for name in names:
-            self.rig.broker.enqueue(Message(QUEUE, "job", (), {}, {}, name, 1))
-        return self.hands.take()
-
     def letter(self, message: Message[Any], id: str | None = None, **indexed: str) -> Letter:
         indexed = {"actor": "job", "queue": QUEUE, **indexed}
         about = {"message_id": message.message_id, **indexed}
@@ -44,7 +38,7 @@ class Letters:
         return self.hands.ending(message, "dead", letter=self.letter(message, **indexed))
 
     def die(self, *names: str, **indexed: str) -> None:
-        for message in self.given(*names):
+        for message in self.hands.given(*names):
             assert self.store.settle(self.ending(message, **indexed)) == "acked"
 
     def put(self, name: str, at: int, **indexed: str) -> None:
@@ -83,7 +77,7 @@ def letters(rig: Rig, hands: Hands) -> Letters:
 
 
 def test_a_letter_is_kept_with_the_ack(letters: Letters, hands: Hands) -> None:
-    (message,) = letters.given("m")
+    (message,) = letters.hands.given("m")
     before = letters.store.now()
     assert letters.store.settle(letters.ending(message, error="KeyError")) == "acked"
     assert not hands.is_there(message)
@@ -94,7 +88,7 @@ def test_a_letter_is_kept_with_the_ack(letters: Letters, hands: Hands) -> None:
 
 
 def test_a_script_that_is_sent_twice_keeps_one_letter(letters: Letters) -> None:
-    (message,) = letters.given("m")
+    (message,) = letters.hands.given("m")
     ending = letters.ending(message)
     assert [letters.store.settle(ending) for _ in range(2)] == ["acked", "lost"]
     assert letters.ids() == ["letter of m"]
@@ -106,14 +100,14 @@ def test_a_script_that_is_sent_twice_keeps_one_letter(letters: Letters) -> None:
 
 def test_a_worker_that_lost_its_message_keeps_no_letter(letters: Letters, hands: Hands) -> None:
     """It was taken for dead, and another one has the message."""
-    (message,) = letters.given("m")
+    (message,) = letters.hands.given("m")
     assert letters.store.settle(hands.ending(message, "succeeded")) == "acked"
     assert letters.store.settle(letters.ending(message, error="KeyError")) == "lost"
     assert (letters.ids(), letters.groups(), letters.leftovers()) == ([], {}, [])
 
 
 def test_a_lost_ack_leaves_the_letter_that_was_there_as_it_was(letters: Letters) -> None:
-    (message,) = letters.given("m")
+    (message,) = letters.hands.given("m")
     letters.store.settle(letters.ending(message, error="First"))
     before, groups = letters.store.letter("letter of m"), letters.groups()
     assert letters.store.settle(letters.ending(message, error="Second")) == "lost"
@@ -121,7 +115,7 @@ def test_a_lost_ack_leaves_the_letter_that_was_there_as_it_was(letters: Letters)
 
 
 def test_whoever_is_to_be_told_is_told_in_the_same_step(letters: Letters, hands: Hands) -> None:
-    (message,) = letters.given("m")
+    (message,) = letters.hands.given("m")
     told = letters.rig.publisher.capture_plainly(Message(QUEUE, "told", (), {}, {}, "t", 1))
     ending = hands.ending(message, "dead", letter=letters.letter(message), calls=told.calls)
     assert [letters.store.settle(ending) for _ in range(2)] == ["acked", "lost"]
@@ -134,7 +128,7 @@ def test_one_who_cannot_be_told_undoes_the_whole_step(
     if isinstance(letters.store, MemoryStore):
         # There the ack is the broker's own, after the step.
         hands.ack = lambda message: ()  # type: ignore[method-assign]
-    (message,) = letters.given("m")
+    (message,) = letters.hands.given("m")
     told = letters.rig.publisher.capture_plainly(Message("broken", "told", (), {}, {}, "t", 1))
     break_queue()
     ending = hands.ending(message, "dead", letter=letters.letter(message), calls=told.calls)
@@ -145,7 +139,7 @@ def test_one_who_cannot_be_told_undoes_the_whole_step(
 
 def test_one_to_be_told_by_others_waits_from_the_same_step_on(letters: Letters, hands: Hands) -> None:
     """Where the broker is not on our Redis."""
-    (message,) = letters.given("m")
+    (message,) = letters.hands.given("m")
     ending = hands.ending(message, "dead", letter=letters.letter(message), waiting=Waiting("t", 0, {}, b"data"))
     assert letters.store.settle(ending) == "acked"
     assert letters.store.move_retries(10, hold=1000).taken == [("t", b"data")]
@@ -154,7 +148,7 @@ def test_one_to_be_told_by_others_waits_from_the_same_step_on(letters: Letters, 
 def test_a_letter_that_takes_the_place_of_another_is_not_found_by_what_that_one_was(letters: Letters) -> None:
     """A redelivery dies again, of something else, where ids are deterministic."""
     for error in ("First", "Second"):
-        (message,) = letters.given("m")
+        (message,) = letters.hands.given("m")
         letters.store.settle(letters.ending(message, error=error))
     assert (letters.ids(("error", "First")), letters.ids(("error", "Second"))) == ([], ["letter of m"])
     assert letters.groups() == {("actor", "job"): 1, ("queue", QUEUE): 1, ("error", "Second"): 1}

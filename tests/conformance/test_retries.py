@@ -26,12 +26,6 @@ class Retries:
         self.hands = hands
         self.store = rig.store
 
-    def given(self, *names: str) -> list[Message[Any]]:
-        """Messages in a worker's hands."""
-        for name in names:
-            self.rig.broker.enqueue(Message(QUEUE, "job", (), {}, {}, name, 1))
-        return self.hands.take()
-
     def waiting(self, message: Message[Any], delay: int = 0, queue: str = QUEUE, **about: Any) -> Waiting:
         retry = message.copy(queue_name=queue, options={"retries": 1})
         data, calls = waiting_form(self.rig.publisher.capture_plainly(retry))
@@ -43,7 +37,7 @@ class Retries:
         return self.hands.ending(message, "retrying", goes_on=True, redis_id=waiting.key, attempt=1, waiting=waiting)
 
     def fail(self, *names: str, delay: int = 0, **about: Any) -> None:
-        for message in self.given(*names):
+        for message in self.hands.given(*names):
             assert self.store.settle(self.ending(message, delay, **about)) == "acked"
 
     def names(self) -> list[str]:
@@ -64,7 +58,7 @@ def retries(rig: Rig, hands: Hands) -> Retries:
 
 
 def test_a_retry_is_recorded_with_the_ack(retries: Retries, hands: Hands) -> None:
-    (message,) = retries.given("m")
+    (message,) = retries.hands.given("m")
     assert retries.store.settle(retries.ending(message, FAR, attempt=1, error="ValueError")) == "acked"
     assert not hands.is_there(message)
     (row,) = retries.store.retries(10)
@@ -74,7 +68,7 @@ def test_a_retry_is_recorded_with_the_ack(retries: Retries, hands: Hands) -> Non
 
 
 def test_a_script_that_is_sent_twice_records_one_retry(retries: Retries) -> None:
-    (message,) = retries.given("m")
+    (message,) = retries.hands.given("m")
     ending = retries.ending(message)
     assert [retries.store.settle(ending) for _ in range(2)] == ["acked", "lost"]
     assert retries.store.move_retries(10).moved == 1
@@ -85,14 +79,14 @@ def test_a_script_that_is_sent_twice_records_one_retry(retries: Retries) -> None
 
 def test_a_worker_that_lost_its_message_leaves_no_retry(retries: Retries, hands: Hands) -> None:
     """It was taken for dead, and another one has the message."""
-    (message,) = retries.given("m")
+    (message,) = retries.hands.given("m")
     assert retries.store.settle(hands.ending(message, "succeeded")) == "acked"
     assert retries.store.settle(retries.ending(message)) == "lost"
     assert retries.store.count_retries() == 0
 
 
 def test_a_lost_ack_leaves_the_retry_that_was_there_as_it_was(retries: Retries) -> None:
-    (message,) = retries.given("m")
+    (message,) = retries.hands.given("m")
     retries.store.settle(retries.ending(message, FAR, error="first"))
     (before,) = retries.store.retries(10)
     assert retries.store.settle(retries.ending(message, 0, error="second")) == "lost"
@@ -100,7 +94,7 @@ def test_a_lost_ack_leaves_the_retry_that_was_there_as_it_was(retries: Retries) 
 
 
 def test_a_retry_at_once_goes_back_in_the_step_of_the_ack(retries: Retries) -> None:
-    (message,) = retries.given("m")
+    (message,) = retries.hands.given("m")
     again = retries.rig.publisher.capture_plainly(message.copy(options={"retries": 1}))
     ending = retries.hands.ending(message, "retrying", goes_on=True, calls=again.calls)
     assert [retries.store.settle(ending) for _ in range(2)] == ["acked", "lost"]
@@ -114,7 +108,7 @@ def test_a_message_that_goes_into_a_broken_queue_undoes_the_whole_step(
     if isinstance(retries.store, MemoryStore):
         # There the ack is the broker's own, after the step.
         hands.ack = lambda message: ()  # type: ignore[method-assign]
-    (message,) = retries.given("m")
+    (message,) = retries.hands.given("m")
     told = retries.rig.publisher.capture_plainly(Message("broken", "told", (), {}, {}, "t", 1))
     break_queue()
     ending = hands.ending(message, "retrying", goes_on=True, waiting=retries.waiting(message), calls=told.calls)

@@ -1,14 +1,17 @@
-"""A beat in this process, on a real server."""
+"""Beats in this process, and servers of a test's own."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import dramatiq
 import pytest
 
 from dramatiq_distcron import DistCron
 from dramatiq_distcron.beat import Beat
+from dramatiq_distcron.server import Server
 
 
 class Running:
@@ -44,3 +47,17 @@ def start_beat() -> Iterator[Callable[..., Running]]:
     yield start
     for one in running:
         one.stop()
+
+
+@pytest.fixture
+def own(server_binary: Path | None) -> Iterator[Server]:
+    """A server of this test's own, to be ill-treated."""
+    with Server(server_binary) as running:
+        yield running
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dramatiq's own pauses, which are nothing to these tests."""
+    monkeypatch.setattr(dramatiq.worker, "POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.05)
+    monkeypatch.setattr(dramatiq.worker, "CONSUMER_RESTART_DELAY_SECS", 0.05)

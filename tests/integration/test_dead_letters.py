@@ -28,6 +28,8 @@ from tests.integration.test_retries import cut_at
 from tests.proxies import Proxy, nothing_is_lost
 from tests.support import queued, wait_until
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 class App:
     """One worker process' broker: an actor that dies as long as it is told to, and notes its runs."""
@@ -105,20 +107,6 @@ def app_of(url: str, namespace: str, **options: Any) -> Iterator[App]:
 def app(server: Server, namespace: str) -> Iterator[App]:
     with app_of(server.url, namespace) as app:
         yield app
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dramatiq's own pauses, which are nothing to these tests."""
-    monkeypatch.setattr(dramatiq.worker, "POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.05)
-    monkeypatch.setattr(dramatiq.worker, "CONSUMER_RESTART_DELAY_SECS", 0.05)
-
-
-@pytest.fixture
-def own(server_binary: Path | None) -> Iterator[Server]:
-    """A server of this test's own, to be ill-treated."""
-    with Server(server_binary) as running:
-        yield running
 
 
 # -- the usual ------------------------------------------------------------------------------------------------

@@ -31,13 +31,6 @@ TTL = 600
 
 
 @pytest.fixture
-def own(server_binary: Path | None) -> Iterator[Server]:
-    """A server of this test's own, to be ill-treated."""
-    with Server(server_binary) as running:
-        yield running
-
-
-@pytest.fixture
 def own_broker(own: Server, namespace: str) -> Iterator[RedisBroker]:
     broker = RedisBroker(url=own.url, namespace=namespace)
     yield broker

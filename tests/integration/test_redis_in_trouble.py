@@ -31,13 +31,6 @@ def _logs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-@pytest.fixture
-def own(server_binary: Path | None) -> Iterator[Server]:
-    """A server of this test's own, to be ill-treated."""
-    with Server(server_binary) as running:
-        yield running
-
-
 def ticks_after(distcron: DistCron, more: int = 2) -> None:
     """Waits until each schedule has fired ``more`` times from now on, and looks for gaps and doubles."""
     before = per_tick(distcron)

@@ -23,6 +23,8 @@ from tests.integration.conftest import Running
 from tests.proxies import Proxy, nothing_is_lost
 from tests.support import wait_until
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 #: Of each queue: what waits in it, what was given out, what is dead.
 QUEUES = ("default", "default.DQ")
 
@@ -79,20 +81,6 @@ def app_of(url: str, namespace: str, **options: Any) -> Iterator[App]:
         yield app
     finally:
         app.close()
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dramatiq's own pauses, which are nothing to these tests."""
-    monkeypatch.setattr(dramatiq.worker, "POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.05)
-    monkeypatch.setattr(dramatiq.worker, "CONSUMER_RESTART_DELAY_SECS", 0.05)
-
-
-@pytest.fixture
-def own(server_binary: Path | None) -> Iterator[Server]:
-    """A server of this test's own, to be ill-treated."""
-    with Server(server_binary) as running:
-        yield running
 
 
 def places(client: Any, namespace: str) -> dict[str, int]:

@@ -29,12 +29,6 @@ As = Callable[..., DistCron]
 
 
 @pytest.fixture
-def own(server_binary: Path | None) -> Iterator[Server]:
-    with Server(server_binary) as running:
-        yield running
-
-
-@pytest.fixture
 def admin(own: Server) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(own.url) as client:
         yield client

@@ -6,7 +6,6 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,26 +14,14 @@ from typing import Any
 from dramatiq_distcron.demo.processes import Child
 from dramatiq_distcron.server import Server
 from tests.proxies import Proxy
+from tests.soaks import Plan, Say
 
 from .app import ACTORS, Ledger, app_of
 from .checker import check, left_over, read_ledger
 
-__all__ = ["Outcome", "Plan", "run"]
+__all__ = ["Outcome", "run"]
 
 _NAMESPACE = "soak"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """``pace``: seconds between two faults, about; ``doubled`` builds the known bug in."""
-
-    messages: int = 6000
-    workers: int = 2
-    pace: float = 0.5
-    seed: int = 0
-    doubled: bool = False
-    patience: float = 900.0
-    binary: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -49,8 +36,12 @@ class Outcome:
     seconds: float
     violations: list[str]
 
+    def told(self) -> str:
+        what = f"{self.messages} messages, {self.letters} letters, {self.runs} runs"
+        return f"{what}\n{self.kills} kills, {self.cuts} cuts, {self.seconds:.0f} s"
 
-def run(plan: Plan, say: Callable[[str], None] = lambda text: None) -> Outcome:
+
+def run(plan: Plan, say: Say = lambda text: None) -> Outcome:
     """Does the whole of it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distcron-soak-")))
@@ -60,9 +51,7 @@ def run(plan: Plan, say: Callable[[str], None] = lambda text: None) -> Outcome:
 
 
 class _Run:
-    def __init__(
-        self, plan: Plan, server: Server, proxy: Proxy, ledger: Path, stack: ExitStack, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, plan: Plan, server: Server, proxy: Proxy, ledger: Path, stack: ExitStack, say: Say) -> None:
         self._plan, self._proxy, self._ledger, self._stack, self._say = plan, proxy, ledger, stack, say
         self._random = random.Random(plan.seed)
         self._env = {"SOAK_URL": proxy.url, "SOAK_NAMESPACE": _NAMESPACE, "SOAK_LEDGER": str(ledger)}

@@ -11,7 +11,8 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq_distcron import install
 from dramatiq_distcron.demo.processes import Child
 from dramatiq_distcron.server import Server
-from tests.retry_soak.run import Plan, run
+from tests.retry_soak.run import run
+from tests.soaks import Plan
 from tests.support import wait_until
 
 

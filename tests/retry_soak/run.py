@@ -6,7 +6,6 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,26 +16,14 @@ from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron.demo.processes import Child
 from dramatiq_distcron.server import Server
+from tests.soaks import Plan, Say
 
 from .checker import QUEUES, Rest, check, read_ledger, read_rest
 from .worker import TRIES, Ledger, broker_of, declare
 
-__all__ = ["Outcome", "Plan", "run"]
+__all__ = ["Outcome", "run"]
 
 _ACTORS = ("full", "given", "asked", "shared")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """``pace`` is how many seconds there are between two kills, about; ``doubled`` builds the known bug in."""
-
-    messages: int = 20_000
-    workers: int = 3
-    pace: float = 0.7
-    seed: int = 0
-    doubled: bool = False
-    patience: float = 600.0
-    binary: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -50,8 +37,12 @@ class Outcome:
     seconds: float
     violations: list[str]
 
+    def told(self) -> str:
+        what = f"{self.messages} messages, {self.runs} runs, {self.kills} kills, {self.dead} dead letters"
+        return f"{what}\n{self.seconds:.0f} s"
 
-def run(plan: Plan, say: Callable[[str], None] = lambda text: None) -> Outcome:
+
+def run(plan: Plan, say: Say = lambda text: None) -> Outcome:
     """Does the whole of it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distcron-soak-")))
@@ -60,7 +51,7 @@ def run(plan: Plan, say: Callable[[str], None] = lambda text: None) -> Outcome:
 
 
 class _Run:
-    def __init__(self, plan: Plan, server: Server, ledger: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, server: Server, ledger: Path, stack: ExitStack, say: Say) -> None:
         self._plan, self._ledger, self._say, self._stack = plan, ledger, say, stack
         self._random = random.Random(plan.seed)
         self._namespace = "soak"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -37,22 +37,6 @@ Start = Callable[[], Worker]
 @pytest.fixture
 def distcron(stub_broker: StubBroker) -> DistCron:
     return install(stub_broker)
-
-
-@pytest.fixture
-def start(stub_broker: StubBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    monkeypatch.setattr(dramatiq.worker, "POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.01)
-    workers = []
-
-    def do() -> Worker:
-        worker = Worker(stub_broker, worker_timeout=5, worker_threads=1)
-        worker.start()
-        workers.append(worker)
-        return worker
-
-    yield do
-    for worker in workers:
-        worker.stop()
 
 
 def failing(broker: StubBroker, times: int = 10**9, **options: Any) -> Any:

@@ -45,22 +45,6 @@ def distcron(stub_broker: StubBroker) -> DistCron:
     return install(stub_broker)
 
 
-@pytest.fixture
-def start(stub_broker: StubBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    monkeypatch.setattr(dramatiq.worker, "POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.01)
-    workers = []
-
-    def do() -> Worker:
-        worker = Worker(stub_broker, worker_timeout=5, worker_threads=1)
-        worker.start()
-        workers.append(worker)
-        return worker
-
-    yield do
-    for worker in workers:
-        worker.stop()
-
-
 def failing(broker: StubBroker, error: BaseException | None = None, name: str = "job", **options: Any) -> Any:
     def job(*args: Any, **kwargs: Any) -> None:
         raise error or KeyError("no")

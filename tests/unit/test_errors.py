@@ -8,18 +8,7 @@ import pytest
 
 from dramatiq_distcron import ConfigurationError, cron, every, exponential
 from dramatiq_distcron.errors import quoted
-
-
-class Shy:
-    def __repr__(self) -> str:
-        raise RuntimeError("no word of me")
-
-
-def nested(depth: int) -> list[Any]:
-    found: list[Any] = []
-    for _ in range(depth):
-        found = [found]
-    return found
+from tests.support import Shy, nested
 
 
 def test_a_value_is_shown_as_it_is_written() -> None:

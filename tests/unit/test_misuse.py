@@ -39,21 +39,8 @@ from dramatiq_distcron import (
     linear,
 )
 from dramatiq_distcron.testing import MemoryStore, SettableClock, run_ticks
+from tests.support import Shy, nested
 from tests.unit.world import BEGIN, World
-
-
-class Shy:
-    """It cannot even be shown."""
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no word of me")
-
-
-def nested(depth: int) -> list[Any]:
-    found: list[Any] = []
-    for _ in range(depth):
-        found = [found]
-    return found
 
 
 def in_itself() -> list[Any]:
