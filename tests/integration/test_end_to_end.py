@@ -86,18 +86,24 @@ def assert_each_has_one_outcome(job: Job, gap: int = 1000) -> None:
 # -- overlap ------------------------------------------------------------------------------------------------
 
 
+def released_after_two_skips(job: Job) -> int:
+    """When a held run went on, in ms; the next one has run too."""
+    wait_until(lambda: sum(tick.count for tick in job.history("skipped_overlap")) >= 2, "two skips")
+    assert len(job.ticks) == 1
+    released = job.distcron.open_backend().store.now()
+    job.going.set()
+    wait_until(lambda: len(job.ticks) >= 2, "the next run")
+    assert job.most_at_once == 1
+    return int(released)
+
+
 def test_while_a_run_goes_on_skip_skips_and_afterwards_the_next_fire_time_runs(
     distcron: DistCron, start_beat: Start, work: Work
 ) -> None:
     job = Job(distcron, every(1, overlap="skip", catch_up="all"), held=True)
     start_beat(distcron)
     work()
-    wait_until(lambda: sum(tick.count for tick in job.history("skipped_overlap")) >= 2, "two skips")
-    assert len(job.ticks) == 1
-    released = distcron.open_backend().store.now()
-    job.going.set()
-    wait_until(lambda: len(job.ticks) >= 2, "the next run")
-    assert job.most_at_once == 1
+    released = released_after_two_skips(job)
     first, second = job.history("enqueued")[:2]
     assert first.run.state == "succeeded"
     assert second.fire_time > released
@@ -111,12 +117,7 @@ def test_while_a_run_goes_on_buffer_one_keeps_the_newest_tick_and_runs_it_when_t
     job = Job(distcron, every(1, overlap="buffer_one", catch_up="all"), held=True)
     start_beat(distcron)
     work()
-    wait_until(lambda: sum(tick.count for tick in job.history("skipped_overlap")) >= 2, "two skips")
-    assert len(job.ticks) == 1
-    released = distcron.open_backend().store.now()
-    job.going.set()
-    wait_until(lambda: len(job.ticks) >= 2, "the next run")
-    assert job.most_at_once == 1
+    released = released_after_two_skips(job)
     first, second = job.history("enqueued")[:2]
     assert first.fire_time < second.fire_time <= released
     assert_each_has_one_outcome(job)

@@ -45,17 +45,7 @@ class State:
 
 
 class Verbs:
-    """All state of one app in memory. Thread-safe: one verb is one atomic step.
-
-    Parameters:
-      now: the store's clock in ms.
-      dispatch: carries out one call that was captured, as the script of a Redis broker would, and says how many
-        messages it took from the worker that acks.
-      is_there: whether a message (place, id) is in the broker; without, every one is.
-      length: how many messages wait on a queue.
-      expect: told of a call that will be carried out later (1), or that was or will never be (-1).
-      history_size: how many records the history keeps.
-    """
+    """The state with its lock and clock. The parameters are those of ``MemoryStore``."""
 
     where = "memory"
 
