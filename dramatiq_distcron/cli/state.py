@@ -14,7 +14,10 @@ from .parser import count
 from .where import add_command, add_named, open_state
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..api.infos import RunInfo, ScheduleInfo, TickInfo
+    from ..api.status import Status
     from ..middleware.distcron import DistCron
 
 __all__ = ["add_commands"]
@@ -192,11 +195,10 @@ def _run_json(run: RunInfo) -> dict[str, Any]:
 def _status(args: argparse.Namespace) -> int:
     distcron = open_state(args)
     status = distcron.status()
-    leader = status.leader
     if args.json:
         print_json(
             {
-                "leader": leader and {**asdict(leader), "since": instant(leader.since)},
+                "leader": status.leader and {**asdict(status.leader), "since": instant(status.leader.since)},
                 "instances": [_instance_json(one) for one in status.instances],
                 "redis": dict(status.redis),
                 "dead_letters": dict(status.dead_letters),
@@ -204,8 +206,17 @@ def _status(args: argparse.Namespace) -> int:
         )
         return Exit.OK
     now = distcron.open_backend().store.now()
-    if leader:
-        print(f"Leader: {leader.holder}, term {leader.term}, since {ago(leader.since, now)}")
+    _tell_leader(distcron, status, now)
+    columns = ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST PASS", "HEARD OF", "HOLDER"]
+    print_table(columns, [_instance_row(one, now) for one in status.instances])
+    _tell_store(status)
+    return Exit.OK
+
+
+def _tell_leader(distcron: DistCron, status: Status, now: int) -> None:
+    if status.leader:
+        since = ago(status.leader.since, now)
+        print(f"Leader: {status.leader.holder}, term {status.leader.term}, since {since}")
     else:
         print("Leader: none. Start one with: dramatiq-distcron beat BROKER")
         if not distcron.open_backend().store.count():
@@ -213,29 +224,20 @@ def _status(args: argparse.Namespace) -> int:
     for one in status.instances:
         if one["role"] == "leader" and one.get("disabled"):
             print(f"Disabled: the leader was started with {one['disabled']}, so nothing is enqueued.")
-    print_table(
-        ["ROLE", "HOST", "PID", "VERSION", "STARTED", "LAST PASS", "HEARD OF", "HOLDER"],
-        [
-            (
-                one["role"],
-                one["host"],
-                one["pid"],
-                one["version"],
-                ago(one["started_at"], now),
-                ago(one["last_pass_at"], now),
-                ago(one["last_seen_at"], now),
-                one["holder"],
-            )
-            for one in status.instances
-        ],
-    )
+
+
+def _instance_row(one: Mapping[str, Any], now: int) -> tuple[Any, ...]:
+    times = (ago(one[name], now) for name in ("started_at", "last_pass_at", "last_seen_at"))
+    return one["role"], one["host"], one["pid"], one["version"], *times, one["holder"]
+
+
+def _tell_store(status: Status) -> None:
     kept, told = status.dead_letters["kept"], status.dead_letters["told"]
     queue = status.dead_letters["queue"]
     print(f"Dead letters: {kept}{'' if told else f', and no worker consumes the queue {queue} to tell of them'}")
     print("Redis: " + ", ".join(f"{key} {value}" for key, value in status.redis.items() if key != "notices"))
     for notice in status.redis["notices"]:
         print(f"Notice: {notice}")
-    return Exit.OK
 
 
 def _instance_json(one: Any) -> dict[str, Any]:

@@ -106,22 +106,23 @@ class RunVerbs(Verbs):
             self._client.hdel(self.keys.outbox, message_id)
 
 
+class _Blobs:
+    """What is no text, after the JSON text that names each by its index in ARGV. As in ``fire``."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def add(self, data: Any) -> int:
+        self.all.append(data)
+        return len(self.all) + 1
+
+    def call(self, arguments: Sequence[Any]) -> list[Any]:
+        return [self.add(one) if isinstance(one, bytes) else str(one) for one in arguments]
+
+
 def _settle_args(ending: Ending, history_size: int, index_prefix: str) -> list[Any]:
-    """One JSON text, and after it what is no text: the encoded messages, which it names by their index."""
-    blobs: list[Any] = []
-
-    def call(arguments: Sequence[Any]) -> list[Any]:
-        """As in ``fire``: what is bytes goes into an ARGV of its own, after the first."""
-        packed: list[Any] = []
-        for argument in arguments:
-            if isinstance(argument, bytes):
-                blobs.append(argument)
-                packed.append(len(blobs) + 1)
-            else:
-                packed.append(str(argument))
-        return packed
-
     waiting, letter = ending.waiting, ending.letter
+    blobs = _Blobs()
     given: dict[str, Any] = {
         "message_id": ending.message_id,
         "verdict": "goes on" if ending.goes_on else "over",
@@ -132,15 +133,12 @@ def _settle_args(ending: Ending, history_size: int, index_prefix: str) -> list[A
         "rid": ending.redis_id,
         "attempt": str(ending.attempt),
         "claim": ending.claim,
-        "calls": [call(arguments) for arguments in ending.calls],
+        "calls": [blobs.call(arguments) for arguments in ending.calls],
         "ack": [str(argument) for argument in ending.call],
     }
     if waiting is not None:
-        given["retry"], given["delay"] = waiting.key, waiting.delay
-        blobs.append(waiting_text(waiting))
-        given["waiting"] = len(blobs) + 1
+        given |= {"retry": waiting.key, "delay": waiting.delay, "waiting": blobs.add(waiting_text(waiting))}
     if letter is not None:
-        given["letter"], given["indexes"], given["index_prefix"] = letter.id, letter.indexes, index_prefix
-        blobs.append(letter_text(letter))
-        given["kept"] = len(blobs) + 1
-    return [json.dumps(given), *blobs]
+        given |= {"letter": letter.id, "indexes": letter.indexes, "index_prefix": index_prefix}
+        given["kept"] = blobs.add(letter_text(letter))
+    return [json.dumps(given), *blobs.all]

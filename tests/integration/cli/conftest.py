@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +26,8 @@ from tests.support import wait_until
 
 @pytest.fixture(autouse=True)
 def _own_world(monkeypatch: Patch) -> Iterator[None]:
-    """A command changes this process: what it imports, where from, and which middlewares there are."""
+    """A command changes this process: what it imports, where from, which middlewares there are, who hears signals."""
+    hear = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     monkeypatch.setattr(sys, "path", sys.path[:])
     for name in [name for name in os.environ if name.startswith("DISTCRON_")]:
         monkeypatch.delenv(name)
@@ -33,6 +35,8 @@ def _own_world(monkeypatch: Patch) -> Iterator[None]:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     yield
+    for number, handler in hear.items():
+        signal.signal(number, handler)
     forget_modules()
     # A beat freezes what is loaded; here, what is loaded goes.
     gc.unfreeze()
