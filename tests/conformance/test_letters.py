@@ -420,3 +420,24 @@ def test_dramatiqs_dead_messages_are_taken_over_once(letters: Letters, on_redis:
         at for _, at, _ in rows
     )
     assert on_redis.broker.client.exists(*keys) == 0
+
+
+def test_dramatiqs_dead_messages_are_read_with_their_ids_though_somebody_takes_them_over_meanwhile(
+    letters: Letters, on_redis: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose message is gone would be told of as one that cannot be decoded, and so many others passed over."""
+    if isinstance(on_redis.broker, StubBroker):
+        return
+    keys = buried(on_redis, ["a", "b"])
+    client: Any = letters.store._client
+    execute = client.execute_command
+
+    def taken_after(command: Any, *args: Any, **options: Any) -> Any:
+        reply = execute(command, *args, **options)
+        if command != "SCRIPT LOAD":
+            on_redis.broker.client.delete(*keys)
+        return reply
+
+    monkeypatch.setattr(client, "execute_command", taken_after)
+    rows = letters.store.graveyard(keys, 0, 10)
+    assert sorted(Message.decode(data).message_id for _, _, data in rows) == ["a", "b"]

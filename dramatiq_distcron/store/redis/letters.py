@@ -140,9 +140,8 @@ class LetterVerbs(Verbs):
     def graveyard(self, keys: Graveyard, after: int, limit: int) -> list[tuple[str, int, bytes | None]]:
         """Some of Dramatiq's dead messages: id, time of death in ms, message. The first ``after`` ones are left out."""
         with self._errors():
-            rows = self._client.zrangebyscore(keys.ids, "-inf", "+inf", start=after, num=limit, withscores=True)
-            values = self._client.hmget(keys.messages, [id for id, _ in rows]) if rows else []
-        return [(text(id), int(at), value) for (id, at), value in zip(rows, values, strict=True)]
+            rows = self._scripts.graveyard(keys=[*keys], args=[after, limit])
+        return [(text(id), int(float(at)), value) for id, at, value in rows]
 
     def adopt(self, keys: Graveyard, letters: Sequence[tuple[Letter, int]]) -> int:
         """Takes letters over from Dramatiq's own dead messages. Returns how many."""

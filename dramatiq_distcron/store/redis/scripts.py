@@ -30,6 +30,7 @@ _PARTS = {
     "put_letters": ("journal", "letters"),
     "drop_letters": ("journal", "letters"),
     "adopt": ("journal", "letters"),
+    "graveyard": (),
     "probe_run": ("journal", "runs"),
     "sweep_runs": ("journal", "runs"),
 }
@@ -80,6 +81,7 @@ class Scripts:
     drop_letters: Script
     adopt: Script
     redrive: Script
+    graveyard: Script
     dry_run: Script
 
     def __init__(self, client: redis.Redis, dispatch: str = "") -> None:
