@@ -99,11 +99,13 @@ class Retainer:
     def _drop_many(self, retention: Retention, actor: str | None) -> int:
         """Drops the oldest of an actor, or of all without a limit of their own, that are too many."""
         store, most, dropped = self._store(), retention.max_count, 0
-        oldest = self._oldest(actor)
+        oldest, rest = self._oldest(actor), list[LetterRow]()
         while most is not None and self._count(actor) > most:
-            rows = next(oldest, [])
+            # Those that were read and are not too many yet go first when more come.
+            rows = rest or next(oldest, [])
             # Counted after they were read: other workers drop the same ones, and must not make these too many.
-            rows = rows[: max(0, self._count(actor) - most)]
+            excess = max(0, self._count(actor) - most)
+            rows, rest = rows[:excess], rows[excess:]
             whose = "" if actor is None else f" of {actor}"
             if not rows or not self._tell_dropped(rows, f"a max_count of {most}{whose}"):
                 break

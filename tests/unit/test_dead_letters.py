@@ -715,6 +715,23 @@ def test_letters_of_an_actor_with_a_limit_of_its_own_count_for_no_other(stub_bro
     assert app.retain() == 0
 
 
+def test_the_oldest_are_dropped_first_though_more_come_meanwhile(stub_broker: StubBroker) -> None:
+    app = Clocked(stub_broker, max_count=2)
+    for number in range(3):
+        put(app.distcron, str(number), app.now + number)
+    told: list[str] = []
+
+    @app.distcron.dead_letters.on_drop
+    def more(letters: list[DeadLetter]) -> None:
+        told.extend(one.id for one in letters)
+        if len(told) == 1:
+            for number in (3, 4):
+                put(app.distcron, str(number), app.now + number)
+
+    app.retain()
+    assert (told, ids(app.distcron)) == (["0", "1", "2"], ["4", "3"])
+
+
 def test_a_limit_of_an_actor_counts_in_the_place_of_the_general_age(stub_broker: StubBroker) -> None:
     limits = {"billing": Retention(max_age=None), "chatty": Retention(max_age=86_400, max_count=1)}
     app = Clocked(stub_broker, max_age=10 * 86_400, per_actor=limits)
