@@ -113,10 +113,10 @@ class Retainer:
         return dropped
 
     def _count(self, actor: str | None) -> int:
-        count = self._store().count_letters
-        if actor is not None:
-            return count(Query((("actor", actor),)))
-        return count(Query()) - sum(count(Query((("actor", own),))) for own in self._per_actor)
+        store = self._store()
+        if actor is None:
+            return store.count_letters_without("actor", list(self._per_actor))
+        return store.count_letters(Query((("actor", actor),)))
 
     def _oldest(self, actor: str | None) -> Iterator[list[LetterRow]]:
         """Letters, some at a time, the oldest first. Those with limits of their own are passed over once."""

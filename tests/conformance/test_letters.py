@@ -238,6 +238,13 @@ def test_groups_tell_how_many_and_since_when(letters: Letters) -> None:
     assert letters.store.dead_values("error") == ["KeyError", "TypeError"]
 
 
+def test_letters_without_some_values_are_counted(letters: Letters) -> None:
+    for number, actor in enumerate(["bill", "bill", "mail", "sync", "a:b"]):
+        letters.put(f"m{number}", 1000, actor=actor)
+    count = letters.store.count_letters_without
+    assert (count("actor", []), count("actor", ["bill"]), count("actor", ["bill", "a:b", "nobody"])) == (5, 3, 2)
+
+
 def test_many_groups_are_told_of(letters: Letters) -> None:
     for number in range(1203):
         letters.put(f"m{number}", number, schedule=f"tenant:{number}")

@@ -732,6 +732,28 @@ def test_the_oldest_are_dropped_first_though_more_come_meanwhile(stub_broker: St
     assert (told, ids(app.distcron)) == (["0", "1", "2"], ["4", "3"])
 
 
+def test_letters_of_an_actor_with_a_limit_of_its_own_that_go_meanwhile_make_no_others_too_many(
+    stub_broker: StubBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Clocked(stub_broker, max_count=2, per_actor={"bill": Retention(max_age=None, max_count=None)})
+    for number in range(4):
+        put(app.distcron, f"bill {number}", app.now, actor="bill")
+    for number in range(3):
+        put(app.distcron, str(number), app.now + number)
+    store: Any = app.distcron.open_backend().store
+    bills = iter(range(4))
+
+    def one_goes_after(count: Any, *args: Any) -> int:
+        found: int = count(*args)
+        store.drop_letters([f"bill {next(bills, None)}"])
+        return found
+
+    for name in ("count_letters", "count_letters_without"):
+        monkeypatch.setattr(store, name, functools.partial(one_goes_after, getattr(store, name)))
+    assert app.retain() == 1
+    assert ids(app.distcron, actor="job") == ["2", "1"]
+
+
 def test_a_limit_of_an_actor_counts_in_the_place_of_the_general_age(stub_broker: StubBroker) -> None:
     limits = {"billing": Retention(max_age=None), "chatty": Retention(max_age=86_400, max_count=1)}
     app = Clocked(stub_broker, max_age=10 * 86_400, per_actor=limits)

@@ -41,6 +41,12 @@ class LetterVerbs(Verbs):
         with self._woken:
             return len(self._found(query))
 
+    def count_letters_without(self, field: str, values: Sequence[str]) -> int:
+        """How many letters have none of these values in an indexed field, at one instant."""
+        pairs = {(field, value) for value in values}
+        with self._woken:
+            return sum(pairs.isdisjoint(letter.indexes) for _, letter in self._state.dead.values())
+
     def groups(self) -> list[Group]:
         """How many letters each indexed value has."""
         times: dict[tuple[str, str], list[int]] = {}

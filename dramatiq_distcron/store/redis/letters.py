@@ -105,6 +105,12 @@ class LetterVerbs(Verbs):
         with self._errors():
             return int(self._client.zcount(raw(self._smallest(query)), query.since, query.until))
 
+    def count_letters_without(self, field: str, values: Sequence[str]) -> int:
+        """How many letters have none of these values in an indexed field, at one instant."""
+        keys = [self.keys.dead, *(self._index(field, value) for value in values)]
+        with self._errors():
+            return int(self._scripts.count_without(keys=list(map(raw, keys))))
+
     def groups(self) -> list[Group]:
         """How many letters each indexed value has."""
         with self._errors():

@@ -27,10 +27,11 @@ _PARTS = {
     "take_retries": ("budgets",),
     "drop_retry": ("journal", "runs"),
     "count_delivery": (),
+    "count_without": (),
     "put_letters": ("journal", "letters"),
     "drop_letters": ("journal", "letters"),
-    "adopt": ("journal", "letters"),
     "graveyard": (),
+    "adopt": ("journal", "letters"),
     "probe_run": ("journal", "runs"),
     "sweep_runs": ("journal", "runs"),
 }
@@ -77,11 +78,12 @@ class Scripts:
     take_retries: Script
     drop_retry: Script
     count_delivery: Script
+    count_without: Script
     put_letters: Script
     drop_letters: Script
+    graveyard: Script
     adopt: Script
     redrive: Script
-    graveyard: Script
     dry_run: Script
 
     def __init__(self, client: redis.Redis, dispatch: str = "") -> None:
