@@ -315,6 +315,13 @@ def test_a_letter_that_is_there_already_is_left_as_it_is(letters: Letters) -> No
     assert letters.store.dead_values("error") == ["First"]
 
 
+def test_of_letters_of_one_id_that_come_together_the_first_is_kept_and_counted(letters: Letters) -> None:
+    message: Message[Any] = Message(QUEUE, "job", (), {}, {}, "m", 1)
+    both = [(letters.letter(message, id="m", error=error), 1000) for error in ("First", "Second")]
+    assert letters.store.put_letters(both) == 1
+    assert letters.store.dead_values("error") == ["First"]
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b"\x00\xff\xfe\n\n", b"\x80\x04}.", b"x" * 300_000])
 def test_any_bytes_come_back_as_they_were(letters: Letters, data: bytes) -> None:
     letters.store.put_letters([(Letter("m", {"text": "two\nlines"}, data, [("actor", "job")]), NEVER - 1)])

@@ -70,10 +70,10 @@ class LetterVerbs(Verbs):
     def put_letters(self, letters: Sequence[tuple[Letter, int]]) -> int:
         """Keeps letters that died at some time (UTC ms). Returns how many were new."""
         with self._woken:
-            new = [(letter, at) for letter, at in letters if letter.id not in self._state.dead]
-            for letter, at in new:
-                self._state.dead[letter.id] = (at, letter)
-            return len(new)
+            before = len(self._state.dead)
+            for letter, at in letters:
+                self._state.dead.setdefault(letter.id, (at, letter))
+            return len(self._state.dead) - before
 
     def drop_letters(self, ids: Sequence[str]) -> int:
         """Drops letters for good. Returns how many there were of them."""
