@@ -24,7 +24,7 @@ from dramatiq_distcron.middleware.distcron import DistCron
 from dramatiq_distcron.store.base import Letter, LetterRow
 
 from .dying import Program, asked_again, redrive, tell
-from .graves import GRAVES, GraveStore, Unwilling
+from .graves import GraveStore, Unwilling
 from .hosts import QUEUE, App, WebHost, WorkerHost, actor
 from .laws import Broken
 from .scenario import NO_EDITS, Scenario, passing
@@ -38,7 +38,9 @@ __all__ = [
     "DISCARD_IDS",
     "IMPORT",
     "IMPORT_REDRIVE",
+    "adopt",
     "begin_programs",
+    "bury",
     "import_",
     "letter",
     "letter_app",
@@ -160,7 +162,7 @@ def discard_ids(*ids: str) -> Program:
 
 _ADOPTED = Rules(has_workers=True, failing=1, gives_up=True)
 #: A few at a time, so that there are several steps.
-_FEW = {**GRAVES, "dramatiq_distcron.api.letter_moves._FIRST": 1, "dramatiq_distcron.api.letter_moves._BATCH": 2}
+_FEW = {"dramatiq_distcron.api.letter_moves._FIRST": 1, "dramatiq_distcron.api.letter_moves._BATCH": 2}
 
 
 def _given_up(*programs: Program) -> Callable[[World], None]:
@@ -228,6 +230,7 @@ FORGOTTEN = Scenario(
 
 _RULES = Rules(has_workers=True, failing=1)
 _ONE_BY_ONE = {"dramatiq_distcron.api.letter_moves._BATCH": 1}
+_TWO_BY_TWO = {"dramatiq_distcron.api.letter_moves._BATCH": 2}
 
 
 def _there(numbers: Sequence[int], *programs: Program) -> Callable[[World], None]:
@@ -241,11 +244,11 @@ def _there(numbers: Sequence[int], *programs: Program) -> Callable[[World], None
 
 IMPORT = Scenario(
     "two that import the same letters",
-    _there((), import_(1, 2), import_(1, 2)),
+    _there((), import_(1, 1, 2), import_(1, 1, 2)),
     work_off,
     _RULES,
     bounds=((2, 1),),
-    patches=_ONE_BY_ONE,
+    patches=_TWO_BY_TWO,
 )
 IMPORT_REDRIVE = Scenario(
     "one that imports letters, and one that sends them back",

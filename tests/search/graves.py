@@ -14,7 +14,7 @@ from dramatiq_distcron.store.memory import MemoryStore
 
 from .post import Post
 
-__all__ = ["GRAVES", "GraveStore", "Unwilling"]
+__all__ = ["GraveStore", "Moody", "Unwilling", "graveyard"]
 
 
 class GraveStore(MemoryStore):
@@ -45,9 +45,14 @@ class Unwilling(GraveStore):
         return super().settle(ending) if ending.letter is None else "failed NOPERM"
 
 
-def _graveyard(self: Places, queue: str) -> Graveyard:
+class Moody(GraveStore):
+    """Keeps the letters of some, and of others never."""
+
+    def settle(self, ending: Ending) -> str:
+        refused = ending.letter is not None and sum(ending.message_id.encode()) % 2
+        return "failed NOPERM" if refused else super().settle(ending)
+
+
+def graveyard(places: Places, queue: str) -> Graveyard:
+    """Where to look, which is asked of Dramatiq's script and is known here."""
     return Graveyard(queue, queue)
-
-
-#: Where to look is asked of Dramatiq's script; here it is known.
-GRAVES = {"dramatiq_distcron.places.Places.graveyard": _graveyard}
