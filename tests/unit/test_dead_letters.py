@@ -1373,6 +1373,23 @@ def test_a_purge_drops_what_died_ahead_of_the_clock_too(some: DistCron) -> None:
     assert some.dead_letters.purge() == 4
 
 
+def test_a_purge_drops_nothing_that_dies_meanwhile(some: DistCron, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where there is a letter from a clock that was ahead."""
+    monkeypatch.setattr("dramatiq_distcron.api.dead_letters._BATCH", 1)
+    store: Any = some.open_backend().store
+    now = store.now()
+    put(some, "ahead", now + DAY)
+    drop = store.drop_letters
+
+    def drop_and_die(ids: Any) -> int:
+        put(some, "new", now + 1000)
+        return int(drop(ids))
+
+    monkeypatch.setattr(store, "drop_letters", drop_and_die)
+    assert some.dead_letters.purge() == 4
+    assert ids(some) == ["new"]
+
+
 def test_an_export_comes_back_as_it_was(some: DistCron) -> None:
     before = some.dead_letters.list()
     lines = list(some.dead_letters.export())
