@@ -7,7 +7,8 @@ What must hold, whatever is killed, cut, or late:
   came by that, and never that something cannot be decoded because others took it. Who is not disturbed leaves nothing.
 - Import. What is there already is left as it was, and counts for no new one. What was sent back is there again if an
   import comes after that, once for each that does: that is told of. So what came is what is there and what went.
-- Discard. A letter is dropped or sent back, not both, and each is told as what it was.
+- Discard. A letter is dropped or sent back, not both, and each is told as what it was. Who drops all drops nothing that
+  died when it had begun with that.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = [
     "DISCARD_IDS",
     "IMPORT",
     "IMPORT_REDRIVE",
+    "PURGE",
     "adopt",
     "begin_programs",
     "bury",
@@ -102,9 +104,11 @@ def _declare(broker: object) -> None:
         actor(broker, name, max_retries=0)
 
 
-def begin_programs(world: World, *programs: Program, app: Callable[[str], App] = letter_app) -> None:
-    for number, program in enumerate(programs):
-        WebHost(world, app(f"web{number}")).begin(program)
+def begin_programs(
+    world: World, *programs: Program, app: Callable[[str], App] = letter_app, names: str = "pqr"
+) -> None:
+    for name, program in zip(names, programs, strict=False):
+        WebHost(world, app(name)).begin(program)
 
 
 def work_off(world: World) -> None:
@@ -158,6 +162,13 @@ def discard_ids(*ids: str) -> Program:
     return asked_again(lambda distcron: tell("drop_letters", distcron.dead_letters.discard(ids)))
 
 
+def purge(distcron: DistCron) -> None:
+    thread = current_thread()
+    assert thread is not None
+    thread.host.world.laws.deaths.purge(thread.host.name)
+    tell("drop_letters", distcron.dead_letters.purge())
+
+
 # -- what Dramatiq gave up --------------------------------------------------------------------------------------------
 
 _ADOPTED = Rules(has_workers=True, failing=1, gives_up=True)
@@ -167,7 +178,7 @@ _FEW = {"dramatiq_distcron.api.letter_moves._FIRST": 1, "dramatiq_distcron.api.l
 
 def _given_up(*programs: Program) -> Callable[[World], None]:
     def begin(world: World) -> None:
-        bury(world, 1, 2, 3)
+        bury(world, 1, 2)
         begin_programs(world, *programs)
 
     return begin
@@ -202,6 +213,8 @@ ADOPT = Scenario(
     _given_up(adopt, adopt, when_there(lambda world: bool(world.store._state.dead), redrive)),
     _all_adopted,
     _ADOPTED,
+    # The first two are alike, so that it does not matter to which of them something happens; so below.
+    struck="pr",
     bounds=((1, 1), (0, 2)),
     patches=_FEW,
     store=GraveStore,
@@ -265,4 +278,15 @@ DISCARD_IDS = Scenario(
     _RULES,
     bounds=((1, 2),),
 )
-COMING = [ADOPT, GIVING_UP, FORGOTTEN, IMPORT, IMPORT_REDRIVE, DISCARD_IDS]
+#: One dies when a second has passed, and another one is ahead of all clocks.
+_NEW, _AHEAD = 3000, 9000
+PURGE = Scenario(
+    "one that drops all letters, and one that dies meanwhile",
+    _there((1, 2, _AHEAD), purge, when_there(lambda world: world.elapsed >= 2000, import_(_NEW))),
+    work_off,
+    _RULES,
+    events=(passing(1),),
+    bounds=((1, 2),),
+    patches={"dramatiq_distcron.api.dead_letters._BATCH": 1},
+)
+COMING = [ADOPT, GIVING_UP, FORGOTTEN, IMPORT, IMPORT_REDRIVE, DISCARD_IDS, PURGE]

@@ -60,6 +60,7 @@ class Deaths:
         self._counted: Counter[str] = Counter()
         #: What each host announced that it will drop, if it looks after the limits.
         self._announced: dict[str, set[str]] = {}
+        self._purging: set[str] = set()
         self._broken = ""
         #: Of which message's letter each message tells, by its id; and the same by its id in Redis, if it was queued.
         self._notices: dict[str, str] = {}
@@ -105,9 +106,12 @@ class Deaths:
         if request.label != "drop_letters":
             return
         self._dropped.update(self._of[id] for id in went)
+        if request.by in self._purging:
+            self._purging.remove(request.by)
+            self._announced[request.by] = set(self._letters)
         silently = went - self._announced.get(request.by, went)
         if silently:
-            self._broken = f"{sorted(silently)} were dropped by {request.by}, which did not announce it"
+            self._broken = f"{sorted(silently)} were dropped by {request.by}, which had not said so"
 
     def _see_graves(self, verb: str) -> None:
         """Dramatiq gives messages up, and forgets them after a week. Who adopts must have them."""
@@ -123,6 +127,10 @@ class Deaths:
     def announce(self, host: str, ids: Iterable[str] = ()) -> None:
         """A host that looks after the limits tells what it is about to drop."""
         self._announced.setdefault(host, set()).update(ids)
+
+    def purge(self, host: str) -> None:
+        """A host is about to drop all that is there when it begins with that."""
+        self._purging.add(host)
 
     def count(self, verb: str, number: int) -> None:
         """A human is told that so many letters came or went by a command."""
@@ -151,6 +159,7 @@ class Deaths:
             sorted(self._moved.items()),
             sorted(self._counted.items()),
             sorted((host, sorted(ids)) for host, ids in self._announced.items()),
+            sorted(self._purging),
             self._broken,
             sorted(self.redriven),
             sorted(self._notices.items()),

@@ -20,7 +20,7 @@ from dramatiq_distcron.middleware.dead_letters import DeadLetters
 from dramatiq_distcron.middleware.distcron import DistCron
 from dramatiq_distcron.middleware.retention import Retention
 
-from .coming import begin_programs, import_, letter, letter_app, redrive_ids, run_through, work_off
+from .coming import begin_programs, import_, letter, redrive_ids, run_through, work_off
 from .dying import Program, asked_again, redrive, tell
 from .hosts import App, actor
 from .laws import Broken
@@ -123,8 +123,7 @@ def _kept(limits: Limits, letters: list[Any], *programs: Program, trimmers: int 
     def begin(world: World) -> None:
         world.keep(letters)
         begin_programs(world, *[trim] * trimmers, app=limits.app)
-        for program in programs:
-            begin_programs(world, program, app=lambda name: letter_app(f"human{name}"))
+        begin_programs(world, *programs, names="h")
 
     return begin
 
@@ -142,12 +141,14 @@ AGE = _scenario(
     _old,
     _kept(_old, [letter(1), letter(2), letter(3)], redrive),
     events=(passing(_HOUR),),
+    struck="ph",
     bounds=((1, 0), (0, 1)),
 )
 NUMBER = _scenario(
     "two that drop what is too many, and one that sends it back",
     MANY,
     _kept(MANY, [letter(number) for number in range(1, 6)], redrive),
+    struck="ph",
     bounds=((1, 0), (0, 2)),
 )
 STORM = _scenario(

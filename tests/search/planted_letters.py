@@ -1,15 +1,16 @@
-"""Bugs with letters that come from elsewhere and letters that go, as others have them, and three that we had."""
+"""Bugs with letters that come from elsewhere and letters that go, as others have them, and four that we had."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from dramatiq_distcron.api.dead_letters import DeadLetterQueue
 from dramatiq_distcron.middleware.retention import Retainer, Retention
 from dramatiq_distcron.store.base import Graveyard, Letter, LetterRow, Query
 from dramatiq_distcron.store.memory import MemoryStore
 
-from .coming import ADOPT, DISCARD_IDS, IMPORT, IMPORT_REDRIVE
+from .coming import ADOPT, DISCARD_IDS, IMPORT, IMPORT_REDRIVE, PURGE
 from .going import AGE, NUMBER, OWN, STORM
 from .graves import GraveStore
 from .planted import Planted, store_here
@@ -68,6 +69,12 @@ class _ImportOver(MemoryStore):
 
 
 # -- letters that go --------------------------------------------------------------------------------------------------
+
+
+def _purge_to_the_newest(self: DeadLetterQueue) -> int:
+    wanted = self._until_now({})
+    wanted.until = max([wanted.until, *(row.dead_at for row in self._backend().store.letters(Query(), 1))])
+    return self._drop(self._walk(wanted))
 
 
 class _DropAsAsked(MemoryStore):
@@ -155,9 +162,17 @@ PLANTED_LETTERS = [
     Planted("an import takes the place of what is there", IMPORT_REDRIVE, "is not what it was", 0, 0, _ImportOver),
     Planted("a discard tells of letters that were sent back", DISCARD_IDS, "people were told of", 0, 1, _DropAsAsked),
     Planted(
+        "who drops all goes on to the newest there was",
+        PURGE,
+        "which had not said so",
+        0,
+        1,
+        patches={"dramatiq_distcron.api.dead_letters.DeadLetterQueue.purge": _purge_to_the_newest},
+    ),
+    Planted(
         "letters are dropped, and announced after it",
         AGE,
-        "did not announce it",
+        "which had not said so",
         0,
         0,
         patches={f"{_RETAINER}._drop_old": _drop_then_tell},
@@ -165,7 +180,7 @@ PLANTED_LETTERS = [
     Planted(
         "letters are dropped though the hook that saves them failed",
         NUMBER,
-        "did not announce it",
+        "which had not said so",
         1,
         0,
         patches={f"{_RETAINER}._tell_dropped": _whatever_the_hook_does},
