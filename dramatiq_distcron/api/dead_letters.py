@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
-from itertools import islice
+from itertools import chain, islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..batching import batches
 from ..errors import ConfigurationError, NotFoundError, quoted
-from ..store.base import Group, LetterRow, Query
+from ..store.base import Group, LetterRow
 from .asked import checked_limit, is_utf8
 from .letter_filters import Filter
 from .letter_infos import DeadLetter, Page, dead_letter
@@ -269,10 +269,9 @@ class DeadLetterQueue:
     def purge(self) -> int:
         """Drops every letter there is now. Returns how many."""
         wanted = self._until_now({})
-        # Some may come from a host, or a time, whose clock was ahead.
-        last = self._backend().store.letters(Query(), 1)
-        wanted.until = max([wanted.until, *(row.dead_at for row in last)])
-        return self._drop(self._walk(wanted))
+        # Some may come from a host, or a time, whose clock was ahead. What dies from now on is not meant.
+        ahead = list(self._walk(self._filter({"since": wanted.until + 1})))
+        return self._drop(chain(self._walk(wanted), ahead))
 
     def _drop(self, rows: Iterator[LetterRow]) -> int:
         return sum(self._backend().store.drop_letters([row.id for row in batch]) for batch in batches(rows, _BATCH))

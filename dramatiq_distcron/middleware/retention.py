@@ -99,11 +99,13 @@ class Retainer:
     def _drop_many(self, retention: Retention, actor: str | None) -> int:
         """Drops the oldest of an actor, or of all without a limit of their own, that are too many."""
         store, most, dropped = self._store(), retention.max_count, 0
-        oldest = self._oldest(actor)
+        oldest, rest = self._oldest(actor), list[LetterRow]()
         while most is not None and self._count(actor) > most:
-            rows = next(oldest, [])
+            # Those that were read and are not too many yet go first when more come.
+            rows = rest or next(oldest, [])
             # Counted after they were read: other workers drop the same ones, and must not make these too many.
-            rows = rows[: max(0, self._count(actor) - most)]
+            excess = max(0, self._count(actor) - most)
+            rows, rest = rows[:excess], rows[excess:]
             whose = "" if actor is None else f" of {actor}"
             if not rows or not self._tell_dropped(rows, f"a max_count of {most}{whose}"):
                 break
@@ -111,10 +113,10 @@ class Retainer:
         return dropped
 
     def _count(self, actor: str | None) -> int:
-        count = self._store().count_letters
-        if actor is not None:
-            return count(Query((("actor", actor),)))
-        return count(Query()) - sum(count(Query((("actor", own),))) for own in self._per_actor)
+        store = self._store()
+        if actor is None:
+            return store.count_letters_without("actor", list(self._per_actor))
+        return store.count_letters(Query((("actor", actor),)))
 
     def _oldest(self, actor: str | None) -> Iterator[list[LetterRow]]:
         """Letters, some at a time, the oldest first. Those with limits of their own are passed over once."""

@@ -232,6 +232,13 @@ def test_groups_tell_how_many_and_since_when(letters: Letters) -> None:
     assert letters.store.dead_values("error") == ["KeyError", "TypeError"]
 
 
+def test_letters_without_some_values_are_counted(letters: Letters) -> None:
+    for number, actor in enumerate(["bill", "bill", "mail", "sync", "a:b"]):
+        letters.put(f"m{number}", 1000, actor=actor)
+    count = letters.store.count_letters_without
+    assert (count("actor", []), count("actor", ["bill"]), count("actor", ["bill", "a:b", "nobody"])) == (5, 3, 2)
+
+
 def test_many_groups_are_told_of(letters: Letters) -> None:
     for number in range(1203):
         letters.put(f"m{number}", number, schedule=f"tenant:{number}")
@@ -299,6 +306,13 @@ def test_a_letter_that_is_there_already_is_left_as_it_is(letters: Letters) -> No
     message: Message[Any] = Message(QUEUE, "job", (), {}, {}, "m", 1)
     assert letters.store.put_letters([(letters.letter(message, id="m", error="Second"), 2000)]) == 0
     assert letters.store.letter("m") == before
+    assert letters.store.dead_values("error") == ["First"]
+
+
+def test_of_letters_of_one_id_that_come_together_the_first_is_kept_and_counted(letters: Letters) -> None:
+    message: Message[Any] = Message(QUEUE, "job", (), {}, {}, "m", 1)
+    both = [(letters.letter(message, id="m", error=error), 1000) for error in ("First", "Second")]
+    assert letters.store.put_letters(both) == 1
     assert letters.store.dead_values("error") == ["First"]
 
 
@@ -414,3 +428,24 @@ def test_dramatiqs_dead_messages_are_taken_over_once(letters: Letters, on_redis:
         at for _, at, _ in rows
     )
     assert on_redis.broker.client.exists(*keys) == 0
+
+
+def test_dramatiqs_dead_messages_are_read_with_their_ids_though_somebody_takes_them_over_meanwhile(
+    letters: Letters, on_redis: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose message is gone would be told of as one that cannot be decoded, and so many others passed over."""
+    if isinstance(on_redis.broker, StubBroker):
+        return
+    keys = buried(on_redis, ["a", "b"])
+    client: Any = letters.store._client
+    execute = client.execute_command
+
+    def taken_after(command: Any, *args: Any, **options: Any) -> Any:
+        reply = execute(command, *args, **options)
+        if command != "SCRIPT LOAD":
+            on_redis.broker.client.delete(*keys)
+        return reply
+
+    monkeypatch.setattr(client, "execute_command", taken_after)
+    rows = letters.store.graveyard(keys, 0, 10)
+    assert sorted(Message.decode(data).message_id for _, _, data in rows) == ["a", "b"]

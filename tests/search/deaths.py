@@ -1,10 +1,14 @@
-"""What must hold of messages that die: each has one letter, one message that tells of it, and one way on."""
+"""What must hold of messages that die: each has one letter, one message that tells of it, and one way on.
+
+Letters come with a death, by an import, or out of Dramatiq's own dead messages. They go back as a message, or are
+dropped. So what came is what is there and what went; what went because it was old or too much was announced before.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 from dramatiq import Message
 
@@ -15,6 +19,19 @@ from .post import decoded, named
 from .stepping import Request
 
 __all__ = ["Deaths"]
+
+
+#: The commands by which letters come that nobody here died of.
+_FROM_ELSEWHERE = ("put_letters", "adopt")
+
+
+class _Places(NamedTuple):
+    """Where a message that died is or went, and how often."""
+
+    letters: int
+    going_on: int
+    dropped: int
+    buried: int
 
 
 class Deaths:
@@ -30,10 +47,21 @@ class Deaths:
         self.redriven: dict[str, Message[Any]] = {}
         #: Whose letters they are or were: message ids, by the letters' ids.
         self._of: dict[str, str] = {}
-        #: The letters there are.
-        self._letters: set[str] = set()
-        #: Message ids of letters that were dropped.
-        self._dropped: set[str] = set()
+        #: The letters there are, and Dramatiq's own dead messages.
+        self._letters: dict[str, Any] = {}
+        self._graves: dict[str, str] = {}
+        #: The messages that died in a worker of ours.
+        self._died: set[str] = set()
+        #: How often a message's letter came from elsewhere, and was dropped, or forgotten by Dramatiq.
+        self._brought: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        #: How many letters came or went by each command, and how many people were told of.
+        self._moved: Counter[str] = Counter()
+        self._counted: Counter[str] = Counter()
+        #: What each host announced that it will drop, if it looks after the limits.
+        self._announced: dict[str, set[str]] = {}
+        self._purging: set[str] = set()
+        self._broken = ""
         #: Of which message's letter each message tells, by its id; and the same by its id in Redis, if it was queued.
         self._notices: dict[str, str] = {}
         self._queued: dict[str, str] = {}
@@ -57,12 +85,64 @@ class Deaths:
 
     def _see_letters(self, request: Request) -> None:
         before, now = self._letters, self.world.store._state.dead
-        if before == now.keys():
+        if before != now:
+            self._of.update((id, letter.about["message_id"]) for id, (_, letter) in now.items())
+            self._see_comings(request.label, now.keys() - before.keys())
+            self._see_goings(request, before.keys() - now.keys())
+            if request.label in _FROM_ELSEWHERE and any(now.get(id) != one for id, one in before.items()):
+                self._broken = f"a letter is not what it was before {request.label}"
+            self._letters = dict(now)
+        self._see_graves(request.label)
+
+    def _see_comings(self, verb: str, came: Set[str]) -> None:
+        self._moved[verb] += len(came)
+        if verb == "put_letters":
+            self._brought.update(self._of[id] for id in came)
+        elif verb != "adopt":
+            self._died |= {self._of[id] for id in came}
+
+    def _see_goings(self, request: Request, went: Set[str]) -> None:
+        self._moved[request.label] += len(went)
+        if request.label != "drop_letters":
             return
-        self._of.update((id, letter.about["message_id"]) for id, (_, letter) in now.items())
-        if request.label == "drop_letters":
-            self._dropped |= {self._of[id] for id in before - now.keys()}
-        self._letters = set(now)
+        self._dropped.update(self._of[id] for id in went)
+        if request.by in self._purging:
+            self._purging.remove(request.by)
+            self._announced[request.by] = set(self._letters)
+        silently = went - self._announced.get(request.by, went)
+        if silently:
+            self._broken = f"{sorted(silently)} were dropped by {request.by}, which had not said so"
+
+    def _see_graves(self, verb: str) -> None:
+        """Dramatiq gives messages up, and forgets them after a week. Who adopts must have them."""
+        dead = self.world.post.dead
+        if dead.keys() == self._graves.keys():
+            return
+        now = {one: decoded(data).message_id for one, (_, data) in dead.items()}
+        self._brought.update(now[one] for one in now.keys() - self._graves.keys())
+        if verb != "adopt":
+            self._dropped.update(self._graves[one] for one in self._graves.keys() - now.keys())
+        self._graves = now
+
+    def announce(self, host: str, ids: Iterable[str] = ()) -> None:
+        """A host that looks after the limits tells what it is about to drop."""
+        self._announced.setdefault(host, set()).update(ids)
+
+    def purge(self, host: str) -> None:
+        """A host is about to drop all that is there when it begins with that."""
+        self._purging.add(host)
+
+    def count(self, verb: str, number: int) -> None:
+        """A human is told that so many letters came or went by a command."""
+        self._counted[verb] += number
+
+    def refuse(self, why: str) -> None:
+        """Somebody else saw that a law is broken."""
+        self._broken = why
+
+    def has(self, message_id: str) -> bool:
+        """Whether it lies among Dramatiq's own dead messages, or did."""
+        return message_id in self._brought
 
     def _messages(self) -> Iterator[Message[Any]]:
         """Every message in a queue, in a worker's hands, in the outbox, or among those that wait."""
@@ -74,7 +154,13 @@ class Deaths:
     def key(self) -> Any:
         return (
             sorted(self._of.items()),
-            sorted(self._dropped),
+            sorted(self._brought.items()),
+            sorted(self._dropped.items()),
+            sorted(self._moved.items()),
+            sorted(self._counted.items()),
+            sorted((host, sorted(ids)) for host, ids in self._announced.items()),
+            sorted(self._purging),
+            self._broken,
             sorted(self.redriven),
             sorted(self._notices.items()),
             sorted(self._told.items()),
@@ -84,45 +170,57 @@ class Deaths:
 
     def broken(self, sent: Sequence[Message[Any]]) -> Iterator[str]:
         """What does not hold in this state. ``sent``: the messages there ever were."""
-        for _, redis_id in self.world.post.dead:
+        if self._broken:
+            yield self._broken
+        for _, redis_id in self.world.post.dead if not self.world.rules.gives_up else ():
             yield f"{redis_id} was given up to Dramatiq's own dead messages"
         there = Counter(message.message_id for message in self._messages())
         if self._is_strict and max(there.values(), default=0) > 1:
             yield f"{there.most_common(1)} are in several places"
-        if not self._of and not any(one.get("state") == DEAD for one in self.world.store._ticks):
-            return
+        names = {message.message_id: named(message) for message in sent}
+        yield from self._fates(names, there)
+        yield from self._tellings(names)
+        for verb, number in self._counted.items():
+            if number > self._moved[verb]:
+                yield f"people were told of {number} letters by {verb}, and there were {self._moved[verb]}"
+
+    def _fates(self, names: Mapping[str, str], there: Mapping[str, int]) -> Iterator[str]:
         ends = {one["run"]: one["state"] for one in self.world.store._ticks if "run" in one}
+        if not self._of and not self._brought and DEAD not in ends.values():
+            return
         letters = Counter(self._of[id] for id in self._letters)
         going_on = Counter(one.options[ORIGIN]["before"] for one in self.redriven.values())
-        for message in sent:
-            id = message.message_id
-            for law in self._places(id, ends.get(id, "under way"), letters[id], going_on[id], there[id]):
-                yield f"{named(message)} {law}"
-        yield from self._tellings({message.message_id: named(message) for message in sent})
+        buried = Counter(self._graves.values())
+        for id in {**names, **self._brought}:
+            places = _Places(letters[id], going_on[id], self._dropped[id], buried[id])
+            for law in self._places(id, ends.get(id, "under way"), places, there.get(id, 0)):
+                yield f"{names.get(id, id)} {law}"
 
     @property
     def _is_strict(self) -> bool:
         """Another broker may deliver anything twice."""
         return not (self.world.rules.by_outbox or self.world.rules.copies)
 
-    def _places(self, id: str, end: str, letters: int, going_on: int, there: int) -> Iterator[str]:
-        """A message that died is one letter, or was redriven once, or dropped; one that did not is none of these."""
-        if letters > 1 or going_on > 1:
-            yield f"has {letters} letters, and {going_on} messages were made of one"
-        ways = letters + going_on + (id in self._dropped)
-        if end != DEAD and ways:
+    def _places(self, id: str, end: str, places: _Places, there: int) -> Iterator[str]:
+        """A message that died is one letter, or was redriven once, or dropped; one that did not is none of these.
+
+        It may have been brought from elsewhere, also again: so often it is in one place more.
+        """
+        came = int(end == DEAD) + self._brought[id]
+        if places.letters > 1 or places.going_on > max(1, came):
+            yield f"has {places.letters} letters, and {places.going_on} messages were made of one"
+        if not came and any(places):
             yield f"has a letter, and its run is {end}"
-        if end == DEAD and ways != 1:
-            told = f"{letters} letters, {going_on} messages made of one, {int(id in self._dropped)} dropped"
-            yield f"died, and is not in one place: {told}"
-        if ways and there and self._is_strict:
+        elif sum(places) != came:
+            yield f"died, and is not in one place: {places}, and it came {came} times"
+        if any(places) and there and self._is_strict:
             yield "has a letter, and is in its queue as well"
 
     def _tellings(self, names: Mapping[str, str]) -> Iterator[str]:
         """From its death on there is one message that tells of a letter, until it told."""
         made = Counter(self._notices.values())
         there = Counter(self._notices[one.message_id] for one in self._messages() if one.actor_name == DLQ_ACTOR)
-        for id in {*self._of.values(), *made}:
+        for id in {*self._died, *made}:
             if made[id] != 1:
                 yield f"{made[id]} messages were made to tell of the letter of {names.get(id, id)}"
             count = there[id] + self._told[id]

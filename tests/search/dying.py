@@ -14,7 +14,7 @@ from .stepping import Request, ask, current_thread
 from .working import once, ours
 from .world import Rules, World
 
-__all__ = ["DEATH", "DEATH_BY_OUTBOX", "DISCARD", "DYING", "REDRIVE", "discard", "redrive"]
+__all__ = ["DEATH", "DEATH_BY_OUTBOX", "DISCARD", "DYING", "REDRIVE", "asked_again", "discard", "redrive", "tell"]
 
 Program = Callable[[DistCron], None]
 
@@ -60,7 +60,14 @@ def _go_on(world: World, is_done: Callable[[], bool]) -> None:
 # -- who sends back and drops ---------------------------------------------------------------------------------------
 
 
-def _asked_again(program: Program) -> Program:
+def tell(verb: str, count: int) -> None:
+    """A human reads how many letters came or went by a command."""
+    thread = current_thread()
+    assert thread is not None
+    thread.host.world.laws.deaths.count(verb, count)
+
+
+def asked_again(program: Program) -> Program:
     """A human who is told that the store did not answer calls it once more."""
 
     def run(distcron: DistCron) -> None:
@@ -72,14 +79,14 @@ def _asked_again(program: Program) -> Program:
     return run
 
 
-@_asked_again
+@asked_again
 def redrive(distcron: DistCron) -> None:
-    distcron.dead_letters.redrive(all=True)
+    tell("redrive", distcron.dead_letters.redrive(all=True).redriven)
 
 
-@_asked_again
+@asked_again
 def discard(distcron: DistCron) -> None:
-    distcron.dead_letters.discard(actor="work")
+    tell("drop_letters", distcron.dead_letters.discard(actor="work"))
 
 
 def _redrive_soon(distcron: DistCron) -> None:

@@ -11,13 +11,14 @@ import dramatiq
 import redis
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import BrokerConnectionError
-from dramatiq.middleware import Retries
+from dramatiq.middleware import Middleware, Retries
 from dramatiq.worker import ConsumerThread, WorkerThread
 
 from dramatiq_distcron.backends import Backend
 from dramatiq_distcron.beat import Beat
 from dramatiq_distcron.errors import DistCronError
 from dramatiq_distcron.letters import DLQ_QUEUE
+from dramatiq_distcron.middleware.dead_letters import DeadLetters
 from dramatiq_distcron.middleware.distcron import DistCron, _everywhere, install
 from dramatiq_distcron.moving import Mover
 from dramatiq_distcron.outbox import OutboxPublisher
@@ -52,6 +53,7 @@ class App:
       declare: declares the app's actors on a broker.
       by_outbox: the broker is none that a commit can put a message into.
       retries: the middleware that retries.
+      letters: the middleware that keeps the dead, if it is not as it comes.
       stops: where its commands stop, see ``SteppedStore``.
     """
 
@@ -62,12 +64,13 @@ class App:
         *,
         by_outbox: bool = False,
         retries: Callable[[], Retries] = DramatiqsRetries,
+        letters: Callable[[], DeadLetters] | None = None,
         **stops: Any,
     ) -> None:
         self.name = name
         self.stops = stops
         self.by_outbox = by_outbox
-        self.broker = _make_broker(name, retries())
+        self.broker = _make_broker(name, *(make() for make in (retries, letters) if make))
         self.distcron: DistCron = install(self.broker, lease_ttl=LEASE)
         # It has no connections to be closed after each test.
         _everywhere.discard(self.distcron)
@@ -93,10 +96,10 @@ class App:
         return RedisPublisher(self.broker, "default")
 
 
-def _make_broker(name: str, retries: Retries) -> Any:
+def _make_broker(name: str, *middleware: Middleware) -> Any:
     client = SimpleNamespace(register_script=lambda source: source)
     # Maintenance with each command: it is never due too late.
-    broker = cast(Any, RedisBroker)(client=client, middleware=[retries], maintenance_chance=1_000_000)
+    broker = cast(Any, RedisBroker)(client=client, middleware=middleware, maintenance_chance=1_000_000)
     broker.broker_id = name
     broker._max_unpack_size = lambda: 1000
     broker.scripts["dispatch"] = SteppedScript(broker.heartbeat_timeout)

@@ -207,7 +207,7 @@ class Laws:
             name, count = named(message), ends[message.message_id]
             if count > 1:
                 yield f"the run of {name} ended {count} times"
-            if not count and message.message_id not in there:
+            if not count and message.message_id not in there and not self.deaths.has(message.message_id):
                 yield f"{name} is nowhere, and its run did not end"
             if not count and message.message_id not in state.runs:
                 yield f"the run of {name} is not known, and it did not end"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dramatiq_distcron.store.base import Ending, Letter, Redrive
+from dramatiq_distcron.store.base import Ending, Letter, LetterRow, Redrive
 from dramatiq_distcron.store.memory import MemoryStore
 
 from .dying import DEATH, DEATH_BY_OUTBOX, DISCARD, REDRIVE
@@ -14,7 +14,7 @@ from .planted import Planted, store_here
 from .stepped import SteppedStore
 from .stepping import Request, ask
 
-__all__ = ["PLANTED_DEATHS"]
+__all__ = ["PLANTED_DEATHS", "RedriveAny"]
 
 
 class _RedriveInSteps(MemoryStore):
@@ -38,16 +38,16 @@ def _take_then_enqueue(self: SteppedStore, letters: Sequence[Redrive]) -> list[s
     return [send_back(one) for one in letters]
 
 
-class _RedriveAny(MemoryStore):
-    """Sends back what was read, whether it is still there or not."""
+class RedriveAny(MemoryStore):
+    """Sends back what was ever there, whether it still is or not."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._read: dict[str, tuple[int, Letter]] = {}
 
-    def _keep_letter(self, letter: Letter) -> None:
-        super()._keep_letter(letter)
-        self._read[letter.id] = self._state.dead[letter.id]
+    def letters(self, *args: Any) -> list[LetterRow]:
+        self._read.update(self._state.dead)
+        return super().letters(*args)
 
     def _redrive(self, one: Redrive) -> str:
         self._state.dead[one.id] = self._read[one.id]
@@ -153,7 +153,7 @@ PLANTED_DEATHS = [
         {"tests.search.stepped.SteppedStore.redrive": _take_then_enqueue},
     ),
     Planted(
-        "a letter that was read is sent back, there or not", REDRIVE, "messages were made of one", 0, 1, _RedriveAny
+        "a letter that was read is sent back, there or not", REDRIVE, "messages were made of one", 0, 1, RedriveAny
     ),
-    Planted("a letter that was dropped is sent back", DISCARD, "is not in one place", 0, 1, _RedriveAny),
+    Planted("a letter that was dropped is sent back", DISCARD, "is not in one place", 0, 1, RedriveAny),
 ]

@@ -55,7 +55,7 @@ class Post:
       bodies: (queue, id) → data.
       hands: (process, queue) → ids it fetched.
       heard: process → when it was heard of, by its own clock.
-      dead: (queue, id) → data of messages that were given up.
+      dead: (queue, id) → when it was given up, and data, of messages that were.
       committed: the messages that came with a commit, ever.
       lost_hands: the processes that were taken for dead.
     """
@@ -65,7 +65,7 @@ class Post:
         self.bodies: dict[tuple[str, str], bytes] = {}
         self.hands: dict[tuple[str, str], list[str]] = {}
         self.heard: dict[str, int] = {}
-        self.dead: dict[tuple[str, str], bytes] = {}
+        self.dead: dict[tuple[str, str], tuple[int, bytes]] = {}
         self.committed: list[Message[Any]] = []
         self.lost_hands: set[str] = set()
 
@@ -92,6 +92,7 @@ class Post:
         self.heard[process] = timestamp
         if str(call[6]) == "1":
             self._maintain(queue, timestamp - int(call[4]))
+            self._forget_dead(queue, timestamp - int(call[5]))
         return self._commands[command](self, queue, process, *call[_OWN:])
 
     def _maintain(self, queue: str, silent_since: int) -> None:
@@ -102,6 +103,10 @@ class Post:
                     self.listed.setdefault(queue, []).append(redis_id)
             if not any(owner == process for owner, _ in self.hands):
                 del self.heard[process]
+
+    def _forget_dead(self, queue: str, died_until: int) -> None:
+        for one in [one for one, (at, _) in self.dead.items() if one[0] == queue and at <= died_until]:
+            del self.dead[one]
 
     def _enqueue(self, queue: str, process: str, redis_id: str, data: bytes) -> None:
         self.bodies[queue, redis_id] = data
@@ -128,7 +133,7 @@ class Post:
     def _nack(self, queue: str, process: str, redis_id: str) -> int:
         taken = self._take_out_of_hand(queue, process, redis_id)
         if taken and (queue, redis_id) in self.bodies:
-            self.dead[queue.removesuffix(".DQ"), redis_id] = self.bodies.pop((queue, redis_id))
+            self.dead[queue.removesuffix(".DQ"), redis_id] = self.heard[process], self.bodies.pop((queue, redis_id))
         return taken
 
     def _take_out_of_hand(self, queue: str, process: str, redis_id: str) -> int:

@@ -16,7 +16,7 @@ __all__ = ["SteppedScript", "SteppedStore"]
 #: Commands that change nothing.
 _READS = {
     "now", "get", "last", "history", "read_due", "queue_length", "outstanding", "outbox", "instances", "leader",
-    "letters", "letter", "count_letters",
+    "letters", "letter", "count_letters", "count_letters_without", "dead_values", "graveyard",
 }  # fmt: skip
 #: Commands without a stop, because they touch what no decision is made on: they commute with all others.
 _ALONE = {"count", "forget", "wake", "notice", "claim_owner", "heartbeat", "instances"}
@@ -73,6 +73,15 @@ class SteppedStore:
 
     def redrive(self, letters: Any) -> Any:
         return self._ask("redrive", _host().world.store.redrive, letters)
+
+    def graveyard(self, keys: Any, after: int, limit: int) -> Any:
+        return self._ask("graveyard", _host().world.store.graveyard, keys, after, limit)
+
+    def adopt(self, keys: Any, letters: Any) -> Any:
+        return self._ask("adopt", _host().world.store.adopt, keys, letters)
+
+    def put_letters(self, letters: Any) -> Any:
+        return self._ask("put_letters", _host().world.store.put_letters, letters)
 
     def scan(self) -> Any:
         """All at one instant."""

@@ -25,6 +25,7 @@ class Request:
       apart: whether time may pass between the server's doing and the thread's learning of it.
       deadline: when a sleeper wakes by itself, in ms of its clock.
       state: tells all that the thread knows, where that is less than all it ever learned.
+      by: the host that asks.
     """
 
     label: str
@@ -39,6 +40,7 @@ class Request:
     landed: bool = False
     reply: Any = None
     error: Exception | None = None
+    by: str = ""
 
     def land(self) -> None:
         """The command arrives at the server."""
@@ -181,6 +183,7 @@ def ask(request: Request) -> Any:
     assert thread is not None, f"{request.label} was asked for outside of a stepped thread"
     if thread.host.dead:
         raise GreenletExit
+    request.by = thread.host.name
     return getcurrent().parent.switch(request)
 
 

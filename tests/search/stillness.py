@@ -12,6 +12,7 @@ from unittest import mock
 
 from dramatiq_distcron.specs import Spec
 
+from .graves import graveyard
 from .stepping import Host, asleep, current_thread
 
 __all__ = ["still"]
@@ -82,6 +83,7 @@ _replaced = {
     "dramatiq_distcron.api.schedules.time": SimpleNamespace(sleep=lambda seconds: None),
     "dramatiq_distcron.middleware.settle.uuid": _claims,
     "dramatiq_distcron.specs.Spec.fingerprint": _Fingerprint(),
+    "dramatiq_distcron.places.Places.graveyard": graveyard,
     "dramatiq_distcron.trouble.random": SimpleNamespace(uniform=lambda low, high: low),
 }
 

@@ -15,11 +15,15 @@ from dramatiq_distcron.schedules import Schedule
 from dramatiq_distcron.store.memory import MemoryStore
 
 from .calm import bring_to_an_end
+from .coming import adopt, bury, letter, take_away_and_back
 from .dying import discard, redrive
 from .editing import pause, put, remove, resume, trigger
+from .going import MANY, trim
+from .graves import Moody
 from .hosts import QUEUE, App, BeatHost, DramatiqsRetries, WebHost, WorkerHost
 from .laws import Broken
 from .planted import LeaseOnly, TicketForAll
+from .planted_deaths import RedriveAny
 from .scenario import job, stored
 from .working import ours, working_app
 from .world import Rules, World
@@ -51,6 +55,8 @@ class Random(RuleBasedStateMachine):
     by_outbox = False
     #: Messages die, and their retries do not wait in a delay queue.
     dying = False
+    #: And some of them are left to Dramatiq.
+    giving_up = False
     store: Callable[..., MemoryStore] = MemoryStore
 
     def __init__(self) -> None:
@@ -64,10 +70,15 @@ class Random(RuleBasedStateMachine):
             # On their way out of the delay queue.
             copies=not self.dying,
             failing=3 if self.dying else 1,
+            gives_up=self.giving_up,
         )
         self.world = World(rules, type(self).store, faults=1_000_000, switches=None)
         stored(self.world, _code, self.by_outbox)
-        self._begun = 0
+        if self.dying:
+            self.world.keep([letter(number) for number in range(1, 6)])
+        if self.giving_up:
+            bury(self.world, 6, 7, 8)
+        self._begun = self._asked = 0
         self._is_edited = self._stepped_back = False
         for begin in (self.begin_beat, self.begin_beat, self.begin_worker, self.begin_worker):
             begin()
@@ -147,10 +158,19 @@ class Random(RuleBasedStateMachine):
         finally:
             self.world.close()
 
-    @precondition(lambda self: self._begun < 12 and self.dying)
-    @rule(program=st.sampled_from([redrive, redrive, discard]))
+    @precondition(lambda self: self._asked < 12 and self.dying)
+    @rule(program=st.sampled_from([redrive, redrive, discard, take_away_and_back]))
     def look_after_letters(self, program: Any) -> None:
-        WebHost(self.world, self._app(self._name())).begin(program)
+        self._asked += 1
+        # By an outbox no attempt may be run twice, and what is brought back is run again: that is told of.
+        program = redrive if program is take_away_and_back and self.by_outbox else program
+        WebHost(self.world, self._app(f"h{self._asked}")).begin(program)
+
+    @precondition(lambda self: self._asked < 12 and self.dying)
+    @rule()
+    def look_after_limits(self) -> None:
+        self._asked += 1
+        WebHost(self.world, MANY.app(f"h{self._asked}")).begin(trim)
 
 
 class RandomByOutbox(Random):
@@ -159,6 +179,19 @@ class RandomByOutbox(Random):
 
 class RandomDeaths(Random):
     dying = True
+
+
+class RandomGivenUp(RandomDeaths):
+    """Some letters are refused."""
+
+    giving_up = True
+    store = Moody
+
+    @precondition(lambda self: self._asked < 12)
+    @rule()
+    def take_over(self) -> None:
+        self._asked += 1
+        WebHost(self.world, self._app(f"h{self._asked}")).begin(adopt)
 
 
 class RandomDeathsByOutbox(RandomByOutbox):
@@ -171,6 +204,10 @@ class RandomLeaseOnly(Random):
 
 class RandomTicketForAll(RandomByOutbox):
     store = TicketForAll
+
+
+class RandomRedriveAny(RandomDeaths):
+    store = RedriveAny
 
 
 def _run(machine: type[Random]) -> None:
@@ -197,14 +234,14 @@ def test_no_law_is_broken_in_long_runs_at_random_on_a_broker_that_delivers_twice
     _run(RandomByOutbox)
 
 
-@pytest.mark.parametrize("machine", [RandomDeaths, RandomDeathsByOutbox])
+@pytest.mark.parametrize("machine", [RandomDeaths, RandomDeathsByOutbox, RandomGivenUp])
 def test_no_law_is_broken_in_long_runs_at_random_where_messages_die_and_letters_are_sent_back(
     machine: type[Random],
 ) -> None:
     _run(machine)
 
 
-@pytest.mark.parametrize("machine", [RandomLeaseOnly, RandomTicketForAll])
+@pytest.mark.parametrize("machine", [RandomLeaseOnly, RandomTicketForAll, RandomRedriveAny])
 def test_a_planted_bug_is_found_at_random_as_well(machine: type[Random]) -> None:
     with pytest.raises(Broken):
         _run(machine)

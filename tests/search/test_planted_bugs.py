@@ -10,11 +10,14 @@ import pytest
 from .explorer import Found
 from .planted import PLANTED, NoLease, Planted
 from .planted_deaths import PLANTED_DEATHS
+from .planted_letters import PLANTED_LETTERS
 from .scenario import Scenario
 from .scenarios import BURST
 
+ALL = [*PLANTED, *PLANTED_DEATHS, *PLANTED_LETTERS]
 
-@pytest.mark.parametrize("planted", [*PLANTED, *PLANTED_DEATHS], ids=lambda planted: planted.name.replace(" ", "-"))
+
+@pytest.mark.parametrize("planted", ALL, ids=lambda planted: planted.name.replace(" ", "-"))
 def test_a_planted_bug_is_found(planted: Planted, tell: Any) -> None:
     scenario = planted.planted
 

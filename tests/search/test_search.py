@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from .coming import COMING
 from .dying import DYING
 from .editing import EDITS
+from .going import GOING
 from .scenario import Scenario
 from .scenarios import BACKLOG, BURST, CLOCK, DEPLOY, HAND_OVER, LEASE
 from .working import BUFFER, CLAIM, OUTBOX, OVERLAP, RETRY, TICKET, WAITING
@@ -29,6 +31,8 @@ SCENARIOS = [
     CLAIM,
     TICKET,
     *DYING,
+    *COMING,
+    *GOING,
 ]
 #: So many more preemptions than usual: hours for one.
 FURTHER = int(os.environ.get("DISTCRON_SEARCH_FURTHER", "0"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from dramatiq_distcron import edits
 from dramatiq_distcron.specs import Spec
-from dramatiq_distcron.store.base import Guard
+from dramatiq_distcron.store.base import Guard, Letter
 from dramatiq_distcron.store.memory import MemoryStore
 
 from .contents import contents
@@ -46,6 +46,7 @@ class Rules:
       skewed: the store's clock may step.
       overlaps: runs may overlap against the policy, for a reason that is told of.
       copies: and so may a message be in two places.
+      gives_up: a letter may be refused, so that its message lies among Dramatiq's own dead ones.
     """
 
     failing: int = 0
@@ -55,6 +56,7 @@ class Rules:
     skewed: bool = False
     overlaps: bool = False
     copies: bool = False
+    gives_up: bool = False
 
 
 class World:
@@ -104,6 +106,10 @@ class World:
         made = [edits.add(spec, self.now()) for spec in specs]
         request = Request("edit", (guard, made), lambda: self.store.edit(guard, made))
         self._arrive(request)
+
+    def keep(self, letters: Sequence[tuple[Letter, int]]) -> None:
+        """Letters from elsewhere are there before the search begins, each since some time."""
+        self._arrive(Request("put_letters", (letters,), lambda: self.store.put_letters(letters)))
 
     def _is_there(self, place: str, redis_id: str) -> bool:
         """Messages of another broker than Redis cannot be looked for; they are taken to be there."""

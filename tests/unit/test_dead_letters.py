@@ -699,6 +699,45 @@ def test_letters_of_an_actor_with_a_limit_of_its_own_count_for_no_other(stub_bro
     assert app.retain() == 0
 
 
+def test_the_oldest_are_dropped_first_though_more_come_meanwhile(stub_broker: StubBroker) -> None:
+    app = Clocked(stub_broker, max_count=2)
+    for number in range(3):
+        put(app.distcron, str(number), app.now + number)
+    told: list[str] = []
+
+    @app.distcron.dead_letters.on_drop
+    def more(letters: list[DeadLetter]) -> None:
+        told.extend(one.id for one in letters)
+        if len(told) == 1:
+            for number in (3, 4):
+                put(app.distcron, str(number), app.now + number)
+
+    app.retain()
+    assert (told, ids(app.distcron)) == (["0", "1", "2"], ["4", "3"])
+
+
+def test_letters_of_an_actor_with_a_limit_of_its_own_that_go_meanwhile_make_no_others_too_many(
+    stub_broker: StubBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Clocked(stub_broker, max_count=2, per_actor={"bill": Retention(max_age=None, max_count=None)})
+    for number in range(4):
+        put(app.distcron, f"bill {number}", app.now, actor="bill")
+    for number in range(3):
+        put(app.distcron, str(number), app.now + number)
+    store: Any = app.distcron.open_backend().store
+    bills = iter(range(4))
+
+    def one_goes_after(count: Any, *args: Any) -> int:
+        found: int = count(*args)
+        store.drop_letters([f"bill {next(bills, None)}"])
+        return found
+
+    for name in ("count_letters", "count_letters_without"):
+        monkeypatch.setattr(store, name, functools.partial(one_goes_after, getattr(store, name)))
+    assert app.retain() == 1
+    assert ids(app.distcron, actor="job") == ["2", "1"]
+
+
 def test_a_limit_of_an_actor_counts_in_the_place_of_the_general_age(stub_broker: StubBroker) -> None:
     limits = {"billing": Retention(max_age=None), "chatty": Retention(max_age=86_400, max_count=1)}
     app = Clocked(stub_broker, max_age=10 * 86_400, per_actor=limits)
@@ -1316,6 +1355,23 @@ def test_letters_are_thrown_away_by_id_or_filter_or_all(some: DistCron) -> None:
 def test_a_purge_drops_what_died_ahead_of_the_clock_too(some: DistCron) -> None:
     put(some, "ahead", some.open_backend().store.now() + DAY)
     assert some.dead_letters.purge() == 4
+
+
+def test_a_purge_drops_nothing_that_dies_meanwhile(some: DistCron, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where there is a letter from a clock that was ahead."""
+    monkeypatch.setattr("dramatiq_distcron.api.dead_letters._BATCH", 1)
+    store: Any = some.open_backend().store
+    now = store.now()
+    put(some, "ahead", now + DAY)
+    drop = store.drop_letters
+
+    def drop_and_die(ids: Any) -> int:
+        put(some, "new", now + 1000)
+        return int(drop(ids))
+
+    monkeypatch.setattr(store, "drop_letters", drop_and_die)
+    assert some.dead_letters.purge() == 4
+    assert ids(some) == ["new"]
 
 
 def test_an_export_comes_back_as_it_was(some: DistCron) -> None:

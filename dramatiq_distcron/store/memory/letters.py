@@ -41,6 +41,12 @@ class LetterVerbs(Verbs):
         with self._woken:
             return len(self._found(query))
 
+    def count_letters_without(self, field: str, values: Sequence[str]) -> int:
+        """How many letters have none of these values in an indexed field, at one instant."""
+        pairs = {(field, value) for value in values}
+        with self._woken:
+            return sum(pairs.isdisjoint(letter.indexes) for _, letter in self._state.dead.values())
+
     def groups(self) -> list[Group]:
         """How many letters each indexed value has."""
         times: dict[tuple[str, str], list[int]] = {}
@@ -64,10 +70,10 @@ class LetterVerbs(Verbs):
     def put_letters(self, letters: Sequence[tuple[Letter, int]]) -> int:
         """Keeps letters that died at some time (UTC ms). Returns how many were new."""
         with self._woken:
-            new = [(letter, at) for letter, at in letters if letter.id not in self._state.dead]
-            for letter, at in new:
-                self._state.dead[letter.id] = (at, letter)
-            return len(new)
+            before = len(self._state.dead)
+            for letter, at in letters:
+                self._state.dead.setdefault(letter.id, (at, letter))
+            return len(self._state.dead) - before
 
     def drop_letters(self, ids: Sequence[str]) -> int:
         """Drops letters for good. Returns how many there were of them."""

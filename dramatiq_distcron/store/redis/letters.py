@@ -105,6 +105,12 @@ class LetterVerbs(Verbs):
         with self._errors():
             return int(self._client.zcount(raw(self._smallest(query)), query.since, query.until))
 
+    def count_letters_without(self, field: str, values: Sequence[str]) -> int:
+        """How many letters have none of these values in an indexed field, at one instant."""
+        keys = [self.keys.dead, *(self._index(field, value) for value in values)]
+        with self._errors():
+            return int(self._scripts.count_without(keys=list(map(raw, keys))))
+
     def groups(self) -> list[Group]:
         """How many letters each indexed value has."""
         with self._errors():
@@ -140,9 +146,8 @@ class LetterVerbs(Verbs):
     def graveyard(self, keys: Graveyard, after: int, limit: int) -> list[tuple[str, int, bytes | None]]:
         """Some of Dramatiq's dead messages: id, time of death in ms, message. The first ``after`` ones are left out."""
         with self._errors():
-            rows = self._client.zrangebyscore(keys.ids, "-inf", "+inf", start=after, num=limit, withscores=True)
-            values = self._client.hmget(keys.messages, [id for id, _ in rows]) if rows else []
-        return [(text(id), int(at), value) for (id, at), value in zip(rows, values, strict=True)]
+            rows = self._scripts.graveyard(keys=[*keys], args=[after, limit])
+        return [(text(id), int(float(at)), value) for id, at, value in rows]
 
     def adopt(self, keys: Graveyard, letters: Sequence[tuple[Letter, int]]) -> int:
         """Takes letters over from Dramatiq's own dead messages. Returns how many."""

@@ -27,8 +27,10 @@ _PARTS = {
     "take_retries": ("budgets",),
     "drop_retry": ("journal", "runs"),
     "count_delivery": (),
+    "count_without": (),
     "put_letters": ("journal", "letters"),
     "drop_letters": ("journal", "letters"),
+    "graveyard": (),
     "adopt": ("journal", "letters"),
     "probe_run": ("journal", "runs"),
     "sweep_runs": ("journal", "runs"),
@@ -76,8 +78,10 @@ class Scripts:
     take_retries: Script
     drop_retry: Script
     count_delivery: Script
+    count_without: Script
     put_letters: Script
     drop_letters: Script
+    graveyard: Script
     adopt: Script
     redrive: Script
     dry_run: Script
