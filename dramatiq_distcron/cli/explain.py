@@ -14,6 +14,7 @@ from ..cron_time import next_fire
 from ..describing import describe
 from ..durations import instant_ms, utc
 from ..errors import ConfigurationError
+from ..middleware.distcron import refuse_doubled
 from ..zones import load_zone
 from .beat import add_app_arguments
 from .exits import Exit
@@ -142,6 +143,7 @@ def _check(args: argparse.Namespace) -> int:
     except ConfigurationError as error:
         return _show_check(args, [], [f"{str(error).removesuffix('.')}. {_ENDED}"])
     try:
+        refuse_doubled(distcron.broker)
         refuse_others(distcron, args.broker)
     except ConfigurationError as error:
         return _show_check(args, [], [str(error)])

@@ -286,6 +286,21 @@ def test_check_says_nothing_of_more_where_the_import_came_to_its_end(check: Call
     assert "may be more" not in out
 
 
+DOUBLED = """[])
+def first(): ...
+from dramatiq_distcron import BackoffRetries, DeadLetters, DistCron
+broker.add_middleware({}())
+@dramatiq.actor(periodic=every(60)"""
+
+
+@pytest.mark.parametrize("middleware", ["BackoffRetries", "DeadLetters", "DistCron"])
+def test_check_finds_a_middleware_that_is_there_twice(check: Callable[..., Any], middleware: str) -> None:
+    """A beat and a worker refuse it: so a CI must."""
+    code, out, _ = check(DOUBLED.format(middleware))
+    assert code == Exit.FINDINGS
+    assert re.match(rf"Finding: .*{middleware}", out)
+
+
 def test_check_finds_a_trigger_in_the_zone_of_the_host(
     check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
