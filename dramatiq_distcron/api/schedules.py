@@ -278,8 +278,13 @@ class Schedules:
         return found
 
     def _no_such(self, name: str) -> NotFoundError:
-        names = [one.name for one in self._backend().store.scan()]
-        hint = did_you_mean(name, names) if names else f"None is known. {tell_others(self._backend())}".rstrip()
+        backend = self._backend()
+        names = [one.name for one in backend.store.scan()]
+        if names:
+            hint = did_you_mean(name, names)
+        else:
+            place = f"app {self._settings.app!r} in namespace {backend.namespace!r} of {backend.where}"
+            hint = f"None is known of {place}. {tell_others(backend)}".rstrip()
         return NotFoundError(f"There is no schedule {quoted(name)}. {hint}")
 
 

@@ -20,7 +20,7 @@ from .beat import add_app_arguments
 from .exits import Exit
 from .loading import LoadError, import_app, refuse_others
 from .output import ago, instant, plural, print_json, print_table
-from .parser import count, instant_of
+from .parser import count, instant_of, summary
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -41,7 +41,7 @@ _MOST = 10_000
 
 
 def add_commands(commands: Any) -> None:
-    explain = commands.add_parser("explain", help="say what a cron expression means, and when it fires next")
+    explain = commands.add_parser("explain", **summary("say what a cron expression means, and when it fires next"))
     explain.add_argument("expression", metavar="EXPRESSION", help="the expression, in quotes")
     explain.add_argument("--tz", metavar="ZONE", default="UTC", help="the zone it is read in (default: UTC)")
     explain.add_argument("-n", "--limit", type=_some, default=5, help="how many fire times (default: 5)")
@@ -52,7 +52,7 @@ def add_commands(commands: Any) -> None:
     explain.too_many = "Quote the expression: explain '0 3 * * *'."
     explain.set_defaults(run=_explain, parser=explain)
 
-    check = commands.add_parser("check", help="validate all schedules of an app; exit code 6 on findings")
+    check = commands.add_parser("check", **summary("validate all schedules of an app; exit code 6 on findings"))
     add_app_arguments(check)
     check.add_argument("--warnings-ok", action="store_true", help="what is valid but often not meant is no finding")
     check.add_argument("--json", action="store_true", help="print one JSON object")

@@ -112,7 +112,8 @@ def _undefined_options(name: str, error: Exception) -> str:
     wrong, close = near[0]
     # max_retry is nearer to max_retry_age than to max_retries, and hardly ever meant so.
     meant = " or ".join(repr(one) for one in close if _likeness(wrong, one) > _likeness(wrong, close[0]) - 0.05)
-    return f"In module {name!r} an actor has the option {wrong!r}, which does not exist ({_where(error)}). Did you mean {meant}?"
+    exists_not = f"In module {name!r} an actor has the option {wrong!r}, which does not exist"
+    return f"{exists_not} ({_where(error)}). Did you mean {meant}?"
 
 
 def _likeness(one: str, other: str) -> float:

@@ -13,7 +13,7 @@ from ..durations import parse_duration
 from ..errors import ConfigurationError
 from ..suggestions import did_you_mean
 
-__all__ = ["Parser", "count", "duration", "instant_of"]
+__all__ = ["Parser", "count", "duration", "instant_of", "summary"]
 
 T = TypeVar("T")
 
@@ -48,6 +48,11 @@ class Parser(argparse.ArgumentParser):
         options = {option.lstrip("-"): option for option in self._option_string_actions}
         close = get_close_matches(argument.split("=")[0].lstrip("-"), options, n=1)
         return f"Did you mean {options[close[0]]!r}?" if close else f"See {self.prog} --help."
+
+
+def summary(text: str) -> dict[str, str]:
+    """What a command does, for the list of all commands and for its own help."""
+    return {"help": text, "description": f"{text[0].upper()}{text[1:]}."}
 
 
 def duration(check: Callable[[float], T]) -> Callable[[str], T]:

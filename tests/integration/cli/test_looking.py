@@ -88,7 +88,9 @@ def test_who_forgot_the_app_is_told_which_ones_have_schedules(billing: App, argv
 def test_who_forgot_the_app_is_told_so_when_a_schedule_is_not_found(billing: App, verb: str) -> None:
     ran = billing.state(verb, "report:7")
     assert ran.code == 7
-    assert "None is known. In namespace " in ran.err
+    assert (
+        f"None is known of app 'default' in namespace {billing.namespace!r} of {billing.url}. In namespace " in ran.err
+    )
     assert ran.err.endswith("there are schedules of app 'billing': is it one of these?\n")
 
 
@@ -300,7 +302,9 @@ def test_a_schedule_that_is_not_there_is_told_with_the_nearest_name(shop: App, v
 
 def test_where_no_schedule_is_it_is_told(app: App) -> None:
     ran = app.state("trigger", "report:7")
-    assert (ran.code, ran.err) == (7, "dramatiq-distcron: There is no schedule 'report:7'. None is known.\n")
+    place = f"app 'default' in namespace {app.namespace!r} of {app.url}"
+    told = f"dramatiq-distcron: There is no schedule 'report:7'. None is known of {place}.\n"
+    assert (ran.code, ran.err) == (7, told)
 
 
 # -- status -------------------------------------------------------------------------------------------------
