@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from dramatiq.middleware import AsyncIO
 
 from ..clock import wall_ms
 from ..clock_changes import clock_change_warnings, year_around
@@ -28,12 +31,20 @@ if TYPE_CHECKING:
     from dramatiq import Actor
 
     from ..middleware.distcron import DistCron
+    from ..schedules import Schedule
     from ..specs import Spec
 
 __all__ = ["add_commands"]
 
 #: Whose times ``explain`` shows for an H, unless it is told a name.
 _SOMEBODY = "example"
+#: Options of Celery's entries, which Dramatiq would take and pass over.
+_CELERYS = {
+    "countdown": "a tick's time is its schedule's",
+    "expires": "give the schedule expires=",
+    "priority": "give the actor priority=",
+    "queue": "give the actor queue_name=",
+}
 #: What is after a schedule that cannot even be made is not looked at.
 _ENDED = "The import ended there, so there may be more: mend it, and check again"
 #: So many fire times are shown at most.
@@ -167,8 +178,30 @@ def _rows_of(distcron: DistCron, now: int) -> tuple[list[_Row], list[str]]:
         except ConfigurationError as error:
             findings.append(f"{name}: {str(error).removesuffix('.')} ({_place(actor)})")
         else:
-            rows.append(_Row(spec, spec.next_ms(now), (*schedule.notes, *spec.timing.warnings())))
+            warnings = (*schedule.notes, *spec.timing.warnings(), *_idle(spec, schedule), *_beside(actor, schedule))
+            rows.append(_Row(spec, spec.next_ms(now), warnings))
     return sorted(rows, key=lambda row: row.spec.name), findings
+
+
+def _idle(spec: Spec, schedule: Schedule) -> Iterator[str]:
+    """Policies that it was given and that do nothing."""
+    if "overlap_timeout" in schedule.policy and spec.policy.overlap == "allow":
+        yield "overlap_timeout does nothing with overlap='allow', where no run is waited for"
+    if "max_catch_up" in schedule.policy and spec.policy.catch_up != "all":
+        yield f"max_catch_up does nothing with catch_up={spec.policy.catch_up!r}; it is for 'all'"
+
+
+def _beside(actor: Actor[Any, Any], schedule: Schedule) -> Iterator[str]:
+    """What its messages are given, or need, and the app does not have."""
+    broker = actor.broker
+    for option in sorted(schedule.options.keys() & _CELERYS.keys() - broker.actor_options):
+        yield f"options has {option!r}, which Dramatiq does not know: {_CELERYS[option]}"
+    is_async = inspect.iscoroutinefunction(inspect.unwrap(actor.fn))
+    if is_async and not any(isinstance(one, AsyncIO) for one in broker.middleware):
+        yield f"its actor {actor.actor_name!r} is async and cannot run: the broker has no AsyncIO middleware"
+    told = actor.options.get("on_retry_exhausted")
+    if told is not None and told not in broker.actors:
+        yield f"on_retry_exhausted={told!r} names no actor of the modules that were loaded"
 
 
 def _place(actor: Actor[Any, Any]) -> str:
