@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from dataclasses import replace
 from typing import Any
 
 import dramatiq
@@ -12,6 +13,8 @@ import pytest
 from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import install
+from dramatiq_distcron.api.infos import RunInfo, TickInfo
+from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.messages import tick_id
 from dramatiq_distcron.server import Server
 from dramatiq_distcron.version import VERSION
@@ -266,6 +269,18 @@ def test_history_shows_the_same_to_people(shop: App) -> None:
     head, row = shop.state("history", "hourly").out.splitlines()
     assert head.split() == ["SCHEDULE", "FIRE", "TIME", "COUNT", "OUTCOME", "LATE", "RUN", "MESSAGE", "REASON"]
     assert re.search(r"Z \((.+ ago|in 0 s)\) +1 +enqueued +0 ms +queued +[0-9a-f-]{36} +triggered$", row)
+
+
+def test_history_shows_to_people_why_a_run_is_dead(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.state("trigger", "hourly")
+    history, run = Schedules.history, RunInfo("dead", 0, 0, f"ValueError: {200 * 'x'}")
+
+    def ended(self: Schedules, *args: Any, **named: Any) -> list[TickInfo]:
+        return [replace(one, run=run) for one in history(self, *args, **named)]
+
+    monkeypatch.setattr(Schedules, "history", ended)
+    _, row = shop.state("history", "hourly").out.splitlines()
+    assert re.search(r" dead +[0-9a-f-]{36} +triggered; ValueError: x{88}\.\.\.$", row)
 
 
 def test_history_shows_the_newest_first_and_not_more_than_asked_for(shop: App) -> None:
