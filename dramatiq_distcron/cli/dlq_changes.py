@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError, StoreUnavailable
 from .dlq_filters import filters_of, why_none
-from .exits import Exit
+from .exits import Exit, sigterm_as_ctrl_c
 from .output import plural, print_json, printable
 from .where import open_state
 
@@ -29,7 +29,8 @@ def redrive(args: argparse.Namespace) -> int:
     bar = _Progress(sys.stderr.isatty() and not args.json)
     how = {"all": args.all, "limit": args.limit, "rate": args.rate, "dry_run": args.dry_run}
     try:
-        done = distcron.dead_letters.redrive(args.ids, progress=bar, **how, **filters)
+        with sigterm_as_ctrl_c():
+            done = distcron.dead_letters.redrive(args.ids, progress=bar, **how, **filters)
     except (KeyboardInterrupt, StoreUnavailable):
         bar.end()
         if bar.redriven:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from typing import Any
 
 from ..errors import (
     ConfigurationError,
@@ -15,7 +19,7 @@ from ..errors import (
     StoreUnavailable,
 )
 
-__all__ = ["Exit", "PidFileError", "exit_code_of"]
+__all__ = ["Exit", "PidFileError", "exit_code_of", "sigterm_as_ctrl_c"]
 
 
 class Exit(IntEnum):
@@ -50,3 +54,17 @@ _CODES: list[tuple[type[DistCronError], Exit]] = [
 def exit_code_of(error: DistCronError) -> int:
     """The code a command ends with because of ``error``."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.KILLED)
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """So that a command that is told to stop can say how far it came, and clear up."""
+
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

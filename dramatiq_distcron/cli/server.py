@@ -18,7 +18,7 @@ from ..errors import ConfigurationError
 from ..server import Server
 from ..waking import Wake
 from .beat import DEV_SERVER, add_app_arguments
-from .exits import Exit
+from .exits import Exit, sigterm_as_ctrl_c
 from .output import print_json
 from .parser import count, duration, summary
 
@@ -67,8 +67,8 @@ def _length(seconds: float) -> float:
 
 def _demo(args: argparse.Namespace) -> int:
     show = Show(quiet=args.json)
-    _end_on_sigterm()
-    proof = run(args.duration, show)
+    with sigterm_as_ctrl_c():
+        proof = run(args.duration, show)
     if args.json:
         print_json(proof.to_json())
     else:
@@ -136,10 +136,3 @@ def _stopped_by_signal() -> Wake:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     return stopped
-
-
-def _end_on_sigterm() -> None:
-    def end(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)

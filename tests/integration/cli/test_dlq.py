@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -261,10 +262,13 @@ def test_a_letter_that_is_refused_stays_and_is_told_of(dlq: Dlq) -> None:
     assert dlq.ids() == ["x"]
 
 
-def test_a_redrive_that_is_interrupted_says_how_far_it_came(dlq: Dlq, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_redrive_that_is_interrupted_says_how_far_it_came(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     def interrupt(self: Any, count: int) -> None:
         if dlq.distcron.dead_letters.count() < 4:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
 
     monkeypatch.setattr("dramatiq_distcron.api.redriving.Pace.wait", interrupt)
     code, _, err = dlq.run("redrive", "--all", "--rate", "1")
