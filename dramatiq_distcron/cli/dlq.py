@@ -111,7 +111,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _readable(value: Any) -> str:
-    if value is None or value == ():
+    if value is None or value in ((), ""):
         return "-"
     if isinstance(value, str):
         return value
