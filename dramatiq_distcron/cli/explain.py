@@ -155,6 +155,9 @@ def _check(args: argparse.Namespace) -> int:
         return _show_check(args, [], [f"{str(error).removesuffix('.')}. {_ENDED}"])
     try:
         refuse_doubled(distcron.broker)
+        if distcron.settings.redis is not None:
+            # Another one than the broker's? This connects to nothing yet.
+            distcron.open_backend()
         refuse_others(distcron, args.broker)
     except ConfigurationError as error:
         return _show_check(args, [], [str(error)])

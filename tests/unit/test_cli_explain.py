@@ -342,6 +342,21 @@ def test_check_finds_a_middleware_that_is_there_twice(check: Callable[..., Any],
     assert re.match(rf"Finding: .*{middleware}", out)
 
 
+ELSEWHERE = """[])
+def first(): ...
+from dramatiq.brokers.redis import RedisBroker
+other = RedisBroker(url="redis://127.0.0.1:1/0")
+install(other, redis="redis://127.0.0.1:1/1")
+dramatiq.set_broker(other)
+@dramatiq.actor(periodic=every(60)"""
+
+
+def test_check_finds_a_state_that_would_be_on_another_redis_than_the_broker(check: Callable[..., Any]) -> None:
+    code, out, _ = check(ELSEWHERE)
+    assert code == Exit.FINDINGS
+    assert "Finding: DistCron(redis=...) is redis://127.0.0.1:1/1 and the broker is on redis://127.0.0.1:1/0" in out
+
+
 def test_check_finds_a_trigger_in_the_zone_of_the_host(
     check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
