@@ -17,7 +17,7 @@ from ..letters import DLQ_ACTOR
 from ..logs import get_logger
 from ..version import VERSION
 from ..zones import tzdata_version
-from .exits import Exit
+from .exits import Exit, stopping_signals
 from .loading import load_app
 from .logging_setup import set_up_logging
 from .output import ago, print_table
@@ -165,6 +165,5 @@ def _stop_on_signals(beat: Beat) -> None:
             raise SystemExit(Exit.KILLED)
         beat.stop()
 
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), stop)
+    for number in stopping_signals():
+        signal.signal(number, stop)

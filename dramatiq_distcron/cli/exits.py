@@ -19,7 +19,7 @@ from ..errors import (
     StoreUnavailable,
 )
 
-__all__ = ["Exit", "PidFileError", "exit_code_of", "sigterm_as_ctrl_c"]
+__all__ = ["Exit", "PidFileError", "exit_code_of", "sigterm_as_ctrl_c", "stopping_signals"]
 
 
 class Exit(IntEnum):
@@ -54,6 +54,12 @@ _CODES: list[tuple[type[DistCronError], Exit]] = [
 def exit_code_of(error: DistCronError) -> int:
     """The code a command ends with because of ``error``."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.KILLED)
+
+
+def stopping_signals() -> list[signal.Signals]:
+    """What tells a command to stop. The end of a terminal does, unless ``nohup`` was to keep it from us."""
+    hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []
+    return [signal.SIGINT, signal.SIGTERM, *hangup]
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ..errors import ConfigurationError
 from ..server import Server
 from ..waking import Wake
 from .beat import DEV_SERVER, add_app_arguments
-from .exits import Exit, sigterm_as_ctrl_c
+from .exits import Exit, sigterm_as_ctrl_c, stopping_signals
 from .output import print_json
 from .parser import count, duration, summary
 
@@ -133,6 +133,6 @@ def _until_one_ends(children: list[Child], stopped: Wake) -> Child | None:
 
 def _stopped_by_signal() -> Wake:
     stopped = Wake()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stopping_signals():
         signal.signal(number, lambda *_: stopped.set())
     return stopped
