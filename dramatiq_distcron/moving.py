@@ -204,7 +204,7 @@ class Mover:
         if found.next_due is not None:
             self.expect(max(0, found.next_due - found.now))
         if found.put_off:
-            self.logger.info("%d retries are put off, because their budget is spent.", found.put_off)
+            self.logger.info("Retries put off for now, because their budget is spent: %d.", found.put_off)
         return found
 
     def _publish_all(self, taken: Sequence[tuple[str, bytes]], until: float) -> None:

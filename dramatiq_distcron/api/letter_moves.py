@@ -125,7 +125,8 @@ class Adopter:
         chosen = self._known_queues() if queues is None else _checked_queues(queues)
         if not chosen:
             raise ConfigurationError(
-                "No queue is known here. Name it, or say which app it is with --broker, or start a worker."
+                "No queue is known here. Name it with queues= or --queue, or say which app it is with --broker, or "
+                "start a worker."
             )
         done = Adopted()
         for queue in sorted(chosen):

@@ -21,6 +21,7 @@ from ..errors import (
     StoreUnavailable,
     quoted,
 )
+from ..letters import DLQ_ACTOR
 from ..schedules import name_of
 from ..specs import NotForUs, Spec, parse_spec, resolve
 from ..store.base import REMEMBERED, Edit, Guard, Stored
@@ -201,7 +202,7 @@ class Schedules:
         for one in self._backend().store.instances(keep=REMEMBERED):
             told.update(one.data.get("actors", {}))
         if actor_name not in told:
-            known = {*self._broker.actors, *told}
+            known = {*self._broker.actors, *told} - {DLQ_ACTOR}
             raise ConfigurationError(
                 f"No actor {quoted(actor_name)} is declared here or told of by a running beat or worker. "
                 f"{did_you_mean(actor_name, known)}"
@@ -278,8 +279,13 @@ class Schedules:
         return found
 
     def _no_such(self, name: str) -> NotFoundError:
-        names = [one.name for one in self._backend().store.scan()]
-        hint = did_you_mean(name, names) if names else f"None is known. {tell_others(self._backend())}".rstrip()
+        backend = self._backend()
+        names = [one.name for one in backend.store.scan()]
+        if names:
+            hint = did_you_mean(name, names)
+        else:
+            place = f"app {self._settings.app!r} in namespace {backend.namespace!r} of {backend.where}"
+            hint = f"None is known of {place}. {tell_others(backend)}".rstrip()
         return NotFoundError(f"There is no schedule {quoted(name)}. {hint}")
 
 

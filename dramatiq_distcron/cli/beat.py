@@ -23,6 +23,7 @@ from .logging_setup import set_up_logging
 from .output import ago, print_table
 from .parser import duration
 from .pid_file import pid_file
+from .signals import stopping_signals
 
 if TYPE_CHECKING:
     from ..middleware.distcron import DistCron
@@ -165,6 +166,5 @@ def _stop_on_signals(beat: Beat) -> None:
             raise SystemExit(Exit.KILLED)
         beat.stop()
 
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), stop)
+    for number in stopping_signals():
+        signal.signal(number, stop)

@@ -12,7 +12,7 @@ from . import dlq_changes
 from .dlq_filters import add_filters, filters_of, why_none
 from .exits import Exit
 from .output import ago, instant, print_json, print_table, printable
-from .parser import count
+from .parser import count, summary
 from .where import add_command, open_state
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ _KINDS, _SHOWN = 20, 80
 
 
 def add_commands(commands: Any) -> None:
-    summary = "look at dead letters, send them back or throw them away"
-    group = commands.add_parser("dlq", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    group = commands.add_parser("dlq", **summary("look at dead letters, send them back or throw them away"))
     verbs = group.add_subparsers(metavar="VERB", required=True)
     listing = add_filters(add_command(verbs, "list", _list, "show letters, the newest first"))
     listing.add_argument("-n", "--limit", type=count, default=20, help="how many (default: 20)")
@@ -44,14 +43,14 @@ def add_commands(commands: Any) -> None:
     discard.add_argument("--yes", "-y", action="store_true", help="do not ask")
     purge = add_command(verbs, "purge", dlq_changes.purge, "drop every letter for good")
     purge.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    summary = "print letters as lines of JSON, arguments and all"
-    exported = add_command(verbs, "export", dlq_changes.export, summary, json=False)
+    text = "print letters as lines of JSON, arguments and all"
+    exported = add_command(verbs, "export", dlq_changes.export, text, json=False)
     exported.add_argument("ids", metavar="ID", nargs="*", help="the letters; or use filters; default: all")
     add_filters(exported)
     imported = add_command(verbs, "import", dlq_changes.import_, "keep letters that export printed")
     imported.add_argument("file", metavar="FILE", nargs="?", help="default, or -: standard input")
-    summary = "take over what lies among Dramatiq's own dead messages (.XQ)"
-    adopted = add_command(verbs, "adopt", dlq_changes.adopt, summary)
+    text = "take over what lies among Dramatiq's own dead messages (.XQ)"
+    adopted = add_command(verbs, "adopt", dlq_changes.adopt, text)
     help = "from this queue; may be repeated (default: those the app declares, or its workers tell of)"
     adopted.add_argument("--queue", dest="queues", metavar="QUEUE", action="append", help=help)
 
@@ -112,7 +111,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _readable(value: Any) -> str:
-    if value is None or value == ():
+    if value is None or value in ((), ""):
         return "-"
     if isinstance(value, str):
         return value

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from dramatiq.middleware import AsyncIO
 
 from ..clock import wall_ms
 from ..clock_changes import clock_change_warnings, year_around
@@ -14,12 +17,13 @@ from ..cron_time import next_fire
 from ..describing import describe
 from ..durations import instant_ms, utc
 from ..errors import ConfigurationError
+from ..middleware.distcron import refuse_doubled
 from ..zones import load_zone
 from .beat import add_app_arguments
 from .exits import Exit
 from .loading import LoadError, import_app, refuse_others
 from .output import ago, instant, plural, print_json, print_table
-from .parser import count, instant_of
+from .parser import count, instant_of, summary
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -27,12 +31,20 @@ if TYPE_CHECKING:
     from dramatiq import Actor
 
     from ..middleware.distcron import DistCron
+    from ..schedules import Schedule
     from ..specs import Spec
 
 __all__ = ["add_commands"]
 
 #: Whose times ``explain`` shows for an H, unless it is told a name.
 _SOMEBODY = "example"
+#: Options of Celery's entries, which Dramatiq would take and pass over.
+_CELERYS = {
+    "countdown": "a tick's time is its schedule's",
+    "expires": "give the schedule expires=",
+    "priority": "give the actor priority=",
+    "queue": "give the actor queue_name=",
+}
 #: What is after a schedule that cannot even be made is not looked at.
 _ENDED = "The import ended there, so there may be more: mend it, and check again"
 #: So many fire times are shown at most.
@@ -40,7 +52,7 @@ _MOST = 10_000
 
 
 def add_commands(commands: Any) -> None:
-    explain = commands.add_parser("explain", help="say what a cron expression means, and when it fires next")
+    explain = commands.add_parser("explain", **summary("say what a cron expression means, and when it fires next"))
     explain.add_argument("expression", metavar="EXPRESSION", help="the expression, in quotes")
     explain.add_argument("--tz", metavar="ZONE", default="UTC", help="the zone it is read in (default: UTC)")
     explain.add_argument("-n", "--limit", type=_some, default=5, help="how many fire times (default: 5)")
@@ -51,7 +63,7 @@ def add_commands(commands: Any) -> None:
     explain.too_many = "Quote the expression: explain '0 3 * * *'."
     explain.set_defaults(run=_explain, parser=explain)
 
-    check = commands.add_parser("check", help="validate all schedules of an app; exit code 6 on findings")
+    check = commands.add_parser("check", **summary("validate all schedules of an app; exit code 6 on findings"))
     add_app_arguments(check)
     check.add_argument("--warnings-ok", action="store_true", help="what is valid but often not meant is no finding")
     check.add_argument("--json", action="store_true", help="print one JSON object")
@@ -142,6 +154,10 @@ def _check(args: argparse.Namespace) -> int:
     except ConfigurationError as error:
         return _show_check(args, [], [f"{str(error).removesuffix('.')}. {_ENDED}"])
     try:
+        refuse_doubled(distcron.broker)
+        if distcron.settings.redis is not None:
+            # Another one than the broker's? This connects to nothing yet.
+            distcron.open_backend()
         refuse_others(distcron, args.broker)
     except ConfigurationError as error:
         return _show_check(args, [], [str(error)])
@@ -165,8 +181,30 @@ def _rows_of(distcron: DistCron, now: int) -> tuple[list[_Row], list[str]]:
         except ConfigurationError as error:
             findings.append(f"{name}: {str(error).removesuffix('.')} ({_place(actor)})")
         else:
-            rows.append(_Row(spec, spec.next_ms(now), (*schedule.notes, *spec.timing.warnings())))
+            warnings = (*schedule.notes, *spec.timing.warnings(), *_idle(spec, schedule), *_beside(actor, schedule))
+            rows.append(_Row(spec, spec.next_ms(now), warnings))
     return sorted(rows, key=lambda row: row.spec.name), findings
+
+
+def _idle(spec: Spec, schedule: Schedule) -> Iterator[str]:
+    """Policies that it was given and that do nothing."""
+    if "overlap_timeout" in schedule.policy and spec.policy.overlap == "allow":
+        yield "overlap_timeout does nothing with overlap='allow', where no run is waited for"
+    if "max_catch_up" in schedule.policy and spec.policy.catch_up != "all":
+        yield f"max_catch_up does nothing with catch_up={spec.policy.catch_up!r}; it is for 'all'"
+
+
+def _beside(actor: Actor[Any, Any], schedule: Schedule) -> Iterator[str]:
+    """What its messages are given, or need, and the app does not have."""
+    broker = actor.broker
+    for option in sorted(schedule.options.keys() & _CELERYS.keys() - broker.actor_options):
+        yield f"options has {option!r}, which Dramatiq does not know: {_CELERYS[option]}"
+    is_async = inspect.iscoroutinefunction(inspect.unwrap(actor.fn))
+    if is_async and not any(isinstance(one, AsyncIO) for one in broker.middleware):
+        yield f"its actor {actor.actor_name!r} is async and cannot run: the broker has no AsyncIO middleware"
+    told = actor.options.get("on_retry_exhausted")
+    if told is not None and told not in broker.actors:
+        yield f"on_retry_exhausted={told!r} names no actor of the modules that were loaded"
 
 
 def _place(actor: Actor[Any, Any]) -> str:

@@ -8,14 +8,14 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import reduce
 from types import ModuleType
 from typing import Any
 
 import dramatiq
 import dramatiq.broker
-from dramatiq import Broker
+from dramatiq import Actor, Broker
 
 from ..errors import ConfigurationError, ConflictError, DistCronError
 from ..logs import get_logger
@@ -106,13 +106,18 @@ def _undefined_options(name: str, error: Exception) -> str:
             "the actor its broker with @dramatiq.actor(broker=...)."
         )
     known = {"periodic", *getattr(dramatiq.broker.global_broker, "actor_options", ())}
-    near = [(one, close[0]) for one in options if (close := get_close_matches(one, known, n=1))]
+    near = [(one, close) for one in options if (close := get_close_matches(one, known, n=2))]
     if not near:
         return _cannot_import(name, error)
-    return (
-        f"In module {name!r} an actor has the option {near[0][0]!r}, which does not exist ({_where(error)}). Did you "
-        f"mean {near[0][1]!r}?"
-    )
+    wrong, close = near[0]
+    # max_retry is nearer to max_retry_age than to max_retries, and hardly ever meant so.
+    meant = " or ".join(repr(one) for one in close if _likeness(wrong, one) > _likeness(wrong, close[0]) - 0.05)
+    exists_not = f"In module {name!r} an actor has the option {wrong!r}, which does not exist"
+    return f"{exists_not} ({_where(error)}). Did you mean {meant}?"
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
 
 
 def _cannot_import(name: str, error: Exception) -> str:
@@ -127,7 +132,8 @@ def _cannot_import(name: str, error: Exception) -> str:
 
 def _where(error: Exception) -> str:
     """The last line of the app's own code on the way to the error, if there is one."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    # Nobody finds a line in <string>, which a dataclass makes, nor in <frozen ...>.
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_APPS)]
     return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
 
@@ -139,6 +145,9 @@ def _named_broker(module: ModuleType, attribute: str) -> Broker:
         raise LoadError(f"Module {module.__name__!r} has no {attribute!r}.{_brokers_hint(module)}") from None
     if isinstance(found, Broker):
         return found
+    if isinstance(found, Actor):
+        # It can be called, but that would run it.
+        raise LoadError(f"{module.__name__}:{attribute} is an actor and not a broker.{_brokers_hint(module)}")
     if callable(found):
         try:
             made: Any = found()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from ..durations import parse_duration
 from ..errors import ConfigurationError
 from ..suggestions import did_you_mean
 
-__all__ = ["Parser", "count", "duration", "instant_of"]
+__all__ = ["Parser", "count", "duration", "instant_of", "summary"]
 
 T = TypeVar("T")
 
@@ -26,6 +27,11 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)
         #: What is wrong, most of the time, if there is a word too many.
         self.too_many = ""
+        self._given: list[str] = []
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         parsed, unknown = self.parse_known_args(args, namespace)
@@ -39,6 +45,8 @@ class Parser(argparse.ArgumentParser):
         if wrong:
             choices = [choice.strip(" '") for choice in wrong[2].split(",")]
             message = f"{wrong[1]!r} is not known here. {did_you_mean(wrong[1], choices)}"
+        if message.endswith("are required: BROKER") and {"-P", "--path"} & set(self._given):
+            message += ". --path takes all words up to the next option, so put BROKER before it"
         super().error(message)
 
     def _nearest(self, argument: str) -> str:
@@ -48,6 +56,11 @@ class Parser(argparse.ArgumentParser):
         options = {option.lstrip("-"): option for option in self._option_string_actions}
         close = get_close_matches(argument.split("=")[0].lstrip("-"), options, n=1)
         return f"Did you mean {options[close[0]]!r}?" if close else f"See {self.prog} --help."
+
+
+def summary(text: str) -> dict[str, str]:
+    """What a command does, for the list of all commands and for its own help."""
+    return {"help": text, "description": f"{text[0].upper()}{text[1:]}."}
 
 
 def duration(check: Callable[[float], T]) -> Callable[[str], T]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.others import tell_others
 from .exits import Exit
 from .output import ago, instant, plural, print_json, print_table, printable
-from .parser import count
+from .parser import count, summary
 from .where import add_command, open_state
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ __all__ = ["add_commands"]
 
 
 def add_commands(commands: Any) -> None:
-    summary = "look at the messages that wait for their retry, hurry or cancel them"
-    group = commands.add_parser("retries", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    group = commands.add_parser(
+        "retries", **summary("look at the messages that wait for their retry, hurry or cancel them")
+    )
     verbs = group.add_subparsers(metavar="VERB", required=True)
     listing = add_command(verbs, "list", _list, "show the waiting messages and the retry budgets")
     listing.add_argument("--actor", help="only those of this actor")

@@ -19,7 +19,7 @@ from ..waking import Wake
 from .beat import DEV_SERVER, add_app_arguments
 from .exits import Exit
 from .output import print_json
-from .parser import count, duration
+from .parser import count, duration, summary
 from .signals import sigterm_as_ctrl_c, stopped_by_signal
 
 __all__ = ["add_commands"]
@@ -33,14 +33,14 @@ environment:
 
 
 def add_commands(commands: Any) -> None:
-    demo = commands.add_parser("demo", help="see a leader killed and no tick lost or doubled; needs no Redis")
+    demo = commands.add_parser("demo", **summary("see a leader killed and no tick lost or doubled; needs no Redis"))
     demo.add_argument(
         "--duration", metavar="S", type=duration(_length), default=20.0, help="about how long (default: 20 s)"
     )
     demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     demo.set_defaults(run=_demo, parser=demo)
 
-    server = commands.add_parser("server", help="run an embedded server in the foreground and print its URL")
+    server = commands.add_parser("server", **summary("run an embedded server in the foreground and print its URL"))
     server.add_argument("--port", type=_port, help="the port on 127.0.0.1 (default: a free one)")
     server.add_argument("--directory", metavar="DIR", help="keep the data there (default: keep nothing)")
     server.set_defaults(run=_server, parser=server)

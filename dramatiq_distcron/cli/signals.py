@@ -9,13 +9,20 @@ from typing import Any
 
 from ..waking import Wake
 
-__all__ = ["sigterm_as_ctrl_c", "stopped_by_signal"]
+__all__ = ["sigterm_as_ctrl_c", "stopped_by_signal", "stopping_signals"]
+
+
+def stopping_signals() -> list[signal.Signals]:
+    """What tells a command to stop. The end of a terminal does, unless ``nohup`` was to keep it from us."""
+    hangup = getattr(signal, "SIGHUP", None)
+    ours = hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([hangup] if ours else [])]
 
 
 def stopped_by_signal() -> Wake:
-    """Set as soon as somebody presses Ctrl-C or sends SIGTERM."""
+    """Set as soon as somebody tells the command to stop."""
     stopped = Wake()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stopping_signals():
         signal.signal(number, lambda *_: stopped.set())
     return stopped
 

@@ -24,6 +24,8 @@ __all__ = ["add_commands"]
 
 #: What `list` leaves out.
 _ONLY_IN_SHOW = ("args", "kwargs", "policy")
+#: So much of an error is shown in a table.
+_SHOWN = 100
 
 
 def add_commands(commands: Any) -> None:
@@ -170,12 +172,18 @@ def _history(args: argparse.Namespace) -> int:
                 "-" if tick.lateness_ms is None else f"{tick.lateness_ms} ms",
                 tick.run.state if tick.run else "-",
                 tick.message_id or "-",
-                tick.reason,
+                _why(tick),
             )
             for tick in ticks
         ],
     )
     return Exit.OK
+
+
+def _why(tick: TickInfo) -> str:
+    """Why it came to this outcome, and why its run did."""
+    error = tick.run.error if tick.run and tick.run.error else ""
+    return "; ".join(filter(None, (tick.reason, error if len(error) <= _SHOWN else f"{error[:_SHOWN]}...")))
 
 
 def _tick_json(tick: TickInfo) -> dict[str, Any]:

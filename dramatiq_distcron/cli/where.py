@@ -10,31 +10,33 @@ from ..backends import broker_at
 from ..errors import ConfigurationError
 from ..middleware.distcron import DistCron, install
 from .loading import load_app
-from .parser import Parser
+from .parser import Parser, summary
 
 __all__ = ["add_command", "add_named", "open_state"]
 
 _DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
 
-def add_named(commands: Any, name: str, run: Any, summary: str) -> Parser:
+def add_named(commands: Any, name: str, run: Any, text: str) -> Parser:
     """A command for one schedule."""
-    parser = add_command(commands, name, run, summary)
+    parser = add_command(commands, name, run, text)
     parser.add_argument("name", metavar="NAME", help="the schedule")
     return parser
 
 
-def add_command(commands: Any, name: str, run: Any, summary: str, *, json: bool = True) -> Parser:
+def add_command(commands: Any, name: str, run: Any, text: str, *, json: bool = True) -> Parser:
     """A command on the stored state."""
-    parser: Parser = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+    parser: Parser = commands.add_parser(name, **summary(text))
     if json:
         parser.add_argument("--json", action="store_true", help="print one JSON object")
     where = parser.add_argument_group("where the state is")
     where.add_argument("--broker", metavar="MODULE[:NAME]", help="the app whose broker says it")
     where.add_argument("--path", "-P", default=["."], nargs="*", help="the module import path (default: .)")
     where.add_argument("--redis-url", metavar="URL", help=f"default: $DISTCRON_REDIS_URL, else {_DEFAULT_URL}")
-    where.add_argument("--namespace", metavar="NS", help="prefix of Dramatiq's keys (default: dramatiq)")
-    where.add_argument("--app", metavar="APP", help="the app's name, as in DistCron(app=...) (default: default)")
+    where.add_argument(
+        "--namespace", metavar="NS", help="prefix of the keys; default: $DISTCRON_NAMESPACE, else dramatiq"
+    )
+    where.add_argument("--app", metavar="APP", help="as in DistCron(app=...); default: $DISTCRON_APP, else default")
     parser.set_defaults(run=run, parser=parser)
     return parser
 

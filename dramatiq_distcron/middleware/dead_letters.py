@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..store.base import Store
     from .distcron import DistCron
 
-__all__ = ["DeadLetters"]
+__all__ = ["DeadLetters", "refuse_two_of_letters"]
 
 Handler = Callable[[DeadLetter], Any]
 
@@ -119,11 +119,7 @@ class DeadLetters(Middleware):
         """Raises ``ConflictError`` if nobody records what it makes, or two make it."""
         if not any(isinstance(one, ScheduleHost) for one in broker.middleware):
             raise ConflictError("DeadLetters needs DistCron on the same broker, which records: use install(broker).")
-        if sum(isinstance(one, DeadLetters) for one in broker.middleware) > 1:
-            raise ConflictError(
-                "This broker has two DeadLetters middlewares. install(broker) adds one unless there is one: add yours "
-                "before you call it."
-            )
+        refuse_two_of_letters(broker)
 
     # -- a death --------------------------------------------------------------------------------------------
 
@@ -200,6 +196,15 @@ class DeadLetters(Middleware):
                 "Nobody could be told of dead letter %s, and it is not tried again. The letter itself is kept.",
                 ", ".join(str(one)[:200] for one in message.args),
             )
+
+
+def refuse_two_of_letters(broker: Broker) -> None:
+    """Raises ``ConflictError`` if two middlewares would keep a letter."""
+    if sum(isinstance(one, DeadLetters) for one in broker.middleware) > 1:
+        raise ConflictError(
+            "This broker has two DeadLetters middlewares. install(broker) adds one unless there is one: add yours "
+            "before you call it."
+        )
 
 
 def _told(letter: LetterRow) -> dict[str, Any]:

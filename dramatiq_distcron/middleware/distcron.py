@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import dramatiq.broker
@@ -21,7 +22,7 @@ from ..errors import ConfigurationError, ConflictError, quoted
 from ..moving import Mover
 from ..schedules import Schedule, ScheduleHost, name_of
 from ..specs import Spec, resolve
-from .dead_letters import DeadLetters
+from .dead_letters import DeadLetters, refuse_two_of_letters
 from .keeping import ack_what_is_kept
 from .presence import Presence
 from .retries import BackoffRetries, refuse_two, replace_retries
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..config import DistCronOptions
 
-__all__ = ["DistCron", "get_distcron", "install", "installed"]
+__all__ = ["DistCron", "get_distcron", "install", "installed", "refuse_doubled"]
 
 _everywhere: weakref.WeakSet[DistCron] = weakref.WeakSet()
 
@@ -201,7 +202,7 @@ class DistCron(Middleware, ScheduleHost):
     def open_backend(self) -> Backend:
         """The store and the publisher of this broker. Raises ``ConflictError`` if it cannot be served."""
         if self._backend is None:
-            refuse_two(self.broker)
+            refuse_doubled(self.broker)
             self._backend = open_backend(self.broker, self.settings)
         return self._backend
 
@@ -227,7 +228,9 @@ def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
     """
     _refuse_no_broker(broker, "install()")
     if any(isinstance(middleware, DistCron) for middleware in broker.middleware):
-        raise ConflictError("This broker has a DistCron middleware already. Install it once.")
+        raise ConflictError(
+            "This broker has a DistCron middleware already. Install it once; get_distcron(broker) gives it."
+        )
     distcron = DistCron(**options)
     distcron._broker = broker
     replace_retries(broker, distcron)
@@ -237,6 +240,16 @@ def install(broker: Broker, **options: Unpack[DistCronOptions]) -> DistCron:
     distcron.attach(broker)
     broker.add_middleware(distcron.settle)
     return distcron
+
+
+def refuse_doubled(broker: Broker) -> None:
+    """Raises ``ConflictError`` if there are two where one does the work: in a worker both would do it."""
+    refuse_two(broker)
+    refuse_two_of_letters(broker)
+    if sum(isinstance(middleware, DistCron) for middleware in broker.middleware) > 1:
+        raise ConflictError(
+            "This broker has two DistCron middlewares. Call install(broker) once, and add no DistCron besides."
+        )
 
 
 def get_distcron(broker: Broker | None = None) -> DistCron:
@@ -272,11 +285,22 @@ def installed() -> list[DistCron]:
 
 
 def _no_schedule(actor: Actor[Any, Any], found: Any) -> ConfigurationError:
-    hint = f" Did you mean periodic=cron({quoted(found)})?" if isinstance(found, str) else ""
     return ConfigurationError(
         f"periodic= of actor {actor.actor_name!r} must be a schedule such as cron('0 3 * * *') or every(60), or a "
-        f"list of them, not {quoted(found)}.{hint}"
+        f"list of them, not {quoted(found)}.{_meant(found)}"
     )
+
+
+def _meant(found: object) -> str:
+    """What somebody may have meant who comes from elsewhere."""
+    if isinstance(found, str):
+        return f" Did you mean periodic=cron({quoted(found)})?"
+    if isinstance(found, (int, float, timedelta)):
+        return f" Did you mean periodic=every({quoted(found)})?"
+    elsewhere = type(found).__module__.partition(".")[0]
+    if elsewhere == "apscheduler":
+        return " Give a trigger of APScheduler 3 to from_apscheduler(trigger)."
+    return " Import cron from dramatiq_distcron, and not from periodiq." if elsewhere == "periodiq" else ""
 
 
 def _same_name(

@@ -286,6 +286,77 @@ def test_check_says_nothing_of_more_where_the_import_came_to_its_end(check: Call
     assert "may be more" not in out
 
 
+ASYNC = """[])
+def first(): ...
+@dramatiq.actor(periodic=every(60))
+async def later(): ...
+@dramatiq.actor("""
+
+
+@pytest.mark.parametrize(
+    ("schedules", "warning"),
+    [
+        ("every(60, overlap_timeout=60)", "job: overlap_timeout does nothing with overlap='allow'"),
+        ("every(60, max_catch_up=5)", "job: max_catch_up does nothing with catch_up='latest'"),
+        ("every(60, options={'queue': 'high'})", "job: options has 'queue', which Dramatiq does not know: give the"),
+        ("every(60), on_retry_exhausted='nobody'", "job: on_retry_exhausted='nobody' names no actor"),
+        (ASYNC, "later: its actor 'later' is async and cannot run: the broker has no AsyncIO middleware"),
+    ],
+)
+def test_check_warns_of_what_does_nothing_or_cannot_work(
+    check: Callable[..., Any], schedules: str, warning: str
+) -> None:
+    code, out, _ = check(schedules)
+    assert code == Exit.FINDINGS
+    assert f"Finding: {warning}" in out
+    assert out.splitlines()[-1].endswith(" 1 finding.")
+    assert check(schedules, "--warnings-ok")[0] == Exit.OK
+
+
+@pytest.mark.parametrize(
+    "schedules",
+    [
+        "every(60, overlap='skip', overlap_timeout=60)",
+        "every(60, catch_up='all', max_catch_up=5)",
+        "every(60, options={'max_retries': 3, 'mine': 1}), on_retry_exhausted='job'",
+        "[])\ndef f(): ...\nbroker.add_middleware(dramatiq.middleware.AsyncIO())\n@dramatiq.actor(periodic=every(60))\n"
+        "async def later(): ...\n@dramatiq.actor(",
+    ],
+)
+def test_check_says_nothing_of_what_works(check: Callable[..., Any], schedules: str) -> None:
+    assert check(schedules)[0] == Exit.OK
+
+
+DOUBLED = """[])
+def first(): ...
+from dramatiq_distcron import BackoffRetries, DeadLetters, DistCron
+broker.add_middleware({}())
+@dramatiq.actor(periodic=every(60)"""
+
+
+@pytest.mark.parametrize("middleware", ["BackoffRetries", "DeadLetters", "DistCron"])
+def test_check_finds_a_middleware_that_is_there_twice(check: Callable[..., Any], middleware: str) -> None:
+    """A beat and a worker refuse it: so a CI must."""
+    code, out, _ = check(DOUBLED.format(middleware))
+    assert code == Exit.FINDINGS
+    assert re.match(rf"Finding: .*{middleware}", out)
+
+
+ELSEWHERE = """[])
+def first(): ...
+from dramatiq.brokers.redis import RedisBroker
+other = RedisBroker(url="redis://127.0.0.1:1/0")
+install(other, redis="redis://127.0.0.1:1/1")
+dramatiq.set_broker(other)
+@dramatiq.actor(periodic=every(60)"""
+
+
+def test_check_finds_a_state_that_would_be_on_another_redis_than_the_broker(check: Callable[..., Any]) -> None:
+    code, out, _ = check(ELSEWHERE)
+    assert code == Exit.FINDINGS
+    assert "Finding: DistCron(redis=...) is redis://127.0.0.1:1/1 and the broker is on redis://127.0.0.1:1/0" in out
+
+
 def test_check_finds_a_trigger_in_the_zone_of_the_host(
     check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -242,6 +242,13 @@ def test_what_is_missing_is_told(capsys: Capture, argv: list[str]) -> None:
     assert "the following arguments are required" in refused(capsys, *argv)
 
 
+@pytest.mark.parametrize("command", ["beat", "check", "dev"])
+def test_a_broker_that_was_taken_for_a_path_is_told_so(capsys: Capture, command: str) -> None:
+    told = "--path takes all words up to the next option, so put BROKER before it"
+    assert refused(capsys, command, "-P", "/srv/app", "app").endswith(told)
+    assert told not in refused(capsys, command)
+
+
 def test_only_what_is_needed_is_asked_for(capsys: Capture) -> None:
     """Modules may be named, but need not be."""
     assert refused(capsys, "beat").endswith("the following arguments are required: BROKER")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,21 @@ def test_a_directory_that_cannot_be_made_is_refused_with_the_reason(app: App) ->
     ran = app.run("server", "--directory", str(app.folder / "file"))
     assert (ran.code, ran.out) == (2, "")
     assert "cannot be used for a server's data" in ran.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_server_and_dev_end_well_when_they_are_told_to_or_their_terminal_is_closed(
+    app: App, start: Start, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = app.folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    for argv in (["server"], ["dev", app.on_redis(TWO)]):
+        process = start(*argv)
+        assert "redis://" in first_line(process)
+        process.send_signal(number)
+        assert ended(process)[0] == 0
+    assert list(temporary.iterdir()) == []
 
 
 # -- dev ----------------------------------------------------------------------------------------------------

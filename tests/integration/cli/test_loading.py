@@ -116,6 +116,34 @@ def test_a_schedule_given_as_text_is_refused_with_what_to_write(app: App) -> Non
 
 
 @pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("30", "Did you mean periodic=every(30)?"),
+        ("__import__('datetime').timedelta(60)", "Did you mean periodic=every(datetime.timedelta(days=60))?"),
+        ("CronTrigger(hour=3)", "Give a trigger of APScheduler 3 to from_apscheduler(trigger)."),
+        ("CronSpec()", "Import cron from dramatiq_distcron, and not from periodiq."),
+        ("object()", ">."),
+    ],
+)
+def test_a_schedule_of_another_package_is_refused_with_what_to_write(app: App, given: str, told: str) -> None:
+    name = app.stub(
+        "from apscheduler.triggers.cron import CronTrigger\nclass CronSpec: __module__ = 'periodiq'\n"
+        f"@dramatiq.actor(periodic={given})\ndef job(): ...\n"
+    )
+    assert f"{told} (" in app.refused(2, name)
+
+
+def test_a_value_that_a_dataclass_refuses_is_told_with_the_apps_line(app: App) -> None:
+    name = app.stub("from dramatiq_distcron import RetryBudget\nRetryBudget('a', ratio=-1)\n")
+    assert re.search(rf"{name}\.py, line \d+\)$", app.refused(2, name))
+
+
+def test_an_actor_in_the_place_of_the_broker_is_refused_and_not_run(app: App) -> None:
+    name = app.stub("@dramatiq.actor\ndef job(): raise SystemExit(99)\n")
+    assert app.refused(2, f"{name}:job") == f"{name}:job is an actor and not a broker. Brokers in it: {name}:broker."
+
+
+@pytest.mark.parametrize(
     ("actors", "told"),
     [
         ('@dramatiq.actor(periodic=cron("0 3 * * *", catchup="all"))\ndef job(): ...', "Did you mean 'catch_up'?"),
@@ -227,12 +255,19 @@ def test_a_file_is_refused_with_the_name_of_its_module(app: App) -> None:
     assert app.refused(2, name, f"./{name}.py").endswith(f"here: {name}.")
 
 
-@pytest.mark.parametrize(("option", "meant"), [("peridoic", "periodic"), ("max_retris", "max_retries")])
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("peridoic", "'periodic'"),
+        ("max_retris", "'max_retries'"),
+        ("max_retry", "'max_retry_age' or 'max_retries'"),
+    ],
+)
 def test_an_option_of_an_actor_that_is_misspelt_is_told_with_the_nearest(app: App, option: str, meant: str) -> None:
     name = app.stub(f"@dramatiq.actor({option}=None)\ndef job(): ...\n")
     message = app.refused(2, name)
     assert message.startswith(f"In module {name!r} an actor has the option {option!r}, which does not exist (")
-    assert message.endswith(f"Did you mean {meant!r}?")
+    assert message.endswith(f"Did you mean {meant}?")
     assert re.search(r"\.py, line \d+\)", message)
 
 

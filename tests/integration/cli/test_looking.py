@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from dataclasses import replace
 from typing import Any
 
 import dramatiq
@@ -12,6 +13,8 @@ import pytest
 from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import install
+from dramatiq_distcron.api.infos import RunInfo, TickInfo
+from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.messages import tick_id
 from dramatiq_distcron.server import Server
 from dramatiq_distcron.version import VERSION
@@ -88,7 +91,9 @@ def test_who_forgot_the_app_is_told_which_ones_have_schedules(billing: App, argv
 def test_who_forgot_the_app_is_told_so_when_a_schedule_is_not_found(billing: App, verb: str) -> None:
     ran = billing.state(verb, "report:7")
     assert ran.code == 7
-    assert "None is known. In namespace " in ran.err
+    assert (
+        f"None is known of app 'default' in namespace {billing.namespace!r} of {billing.url}. In namespace " in ran.err
+    )
     assert ran.err.endswith("there are schedules of app 'billing': is it one of these?\n")
 
 
@@ -266,6 +271,18 @@ def test_history_shows_the_same_to_people(shop: App) -> None:
     assert re.search(r"Z \((.+ ago|in 0 s)\) +1 +enqueued +0 ms +queued +[0-9a-f-]{36} +triggered$", row)
 
 
+def test_history_shows_to_people_why_a_run_is_dead(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.state("trigger", "hourly")
+    history, run = Schedules.history, RunInfo("dead", 0, 0, f"ValueError: {200 * 'x'}")
+
+    def ended(self: Schedules, *args: Any, **named: Any) -> list[TickInfo]:
+        return [replace(one, run=run) for one in history(self, *args, **named)]
+
+    monkeypatch.setattr(Schedules, "history", ended)
+    _, row = shop.state("history", "hourly").out.splitlines()
+    assert re.search(r" dead +[0-9a-f-]{36} +triggered; ValueError: x{88}\.\.\.$", row)
+
+
 def test_history_shows_the_newest_first_and_not_more_than_asked_for(shop: App) -> None:
     ids = [shop.state("trigger", "hourly", "--json").json["message_id"] for _ in range(3)]
     shown = [tick["message_id"] for tick in shop.state("history", "hourly", "--json", "-n", "2").json["ticks"]]
@@ -300,7 +317,9 @@ def test_a_schedule_that_is_not_there_is_told_with_the_nearest_name(shop: App, v
 
 def test_where_no_schedule_is_it_is_told(app: App) -> None:
     ran = app.state("trigger", "report:7")
-    assert (ran.code, ran.err) == (7, "dramatiq-distcron: There is no schedule 'report:7'. None is known.\n")
+    place = f"app 'default' in namespace {app.namespace!r} of {app.url}"
+    told = f"dramatiq-distcron: There is no schedule 'report:7'. None is known of {place}.\n"
+    assert (ran.code, ran.err) == (7, told)
 
 
 # -- status -------------------------------------------------------------------------------------------------

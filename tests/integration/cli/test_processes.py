@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 
 import pytest
 
@@ -19,6 +20,21 @@ def test_a_beat_ends_well_when_it_is_told_to(app: App, start: Start, number: sig
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "Traceback" not in err
+
+
+def test_a_beat_under_nohup_outlives_its_terminal(app: App, start: Start) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = start("beat", app.stub(NIGHTLY))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    line_of(process, "Leading since")
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 0
 
 
 def test_a_beat_keeps_its_pid_file_as_long_as_it_runs(app: App, start: Start) -> None:
