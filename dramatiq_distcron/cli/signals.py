@@ -14,9 +14,11 @@ __all__ = ["sigterm_as_ctrl_c", "stopped_by_signal", "stopping_signals"]
 
 def stopping_signals() -> list[signal.Signals]:
     """What tells a command to stop. The end of a terminal does, unless ``nohup`` was to keep it from us."""
-    hangup = getattr(signal, "SIGHUP", None)
-    ours = hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([hangup] if ours else [])]
+    found = [signal.SIGINT, signal.SIGTERM]
+    hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        found.append(hangup)
+    return found
 
 
 def stopped_by_signal() -> Wake:
