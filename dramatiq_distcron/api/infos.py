@@ -50,12 +50,13 @@ class ScheduleInfo:
 @dataclass(frozen=True)
 class RunInfo:
     """How the run of a tick's message stands: ``queued``, ``running``, ``retrying``, ``succeeded``, ``dead`` or
-    ``dropped``; UTC ms."""
+    ``dropped``; UTC ms. ``message_id`` is the tick's, or the one that its letter was sent back as."""
 
     state: str
     started_at: int | None
     finished_at: int | None
     error: str | None
+    message_id: str
 
 
 @dataclass(frozen=True)
@@ -168,15 +169,16 @@ def tick_info(name: str, fields: Mapping[str, Any], history: History | None = No
         term=int(fields["term"] or 0),
         holder=fields["holder"],
         reason=fields["reason"],
-        run=_run(history.run) if history and history.run else None,
+        run=_run(history.run, fields["message_id"]) if history and history.run else None,
     )
 
 
-def _run(fields: Mapping[str, str]) -> RunInfo:
+def _run(fields: Mapping[str, str], message_id: str) -> RunInfo:
     started, finished = fields.get("started_at"), fields.get("finished_at")
     return RunInfo(
         state=fields["state"],
         started_at=int(started) if started else None,
         finished_at=int(finished) if finished else None,
         error=fields.get("error") or None,
+        message_id=fields.get("run", message_id),
     )

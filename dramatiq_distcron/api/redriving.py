@@ -13,7 +13,7 @@ from dramatiq import Message
 from ..batching import batches
 from ..clock import SystemClock
 from ..errors import ConfigurationError, DistCronError, NotFoundError, ScheduleError, StoreUnavailable, quoted
-from ..letters import DLQ_ACTOR, redriven
+from ..letters import DLQ_ACTOR, ORIGIN, redriven
 from ..places import Places
 from ..publishing import at_once, waiting_form
 from ..specs import parse_spec
@@ -188,6 +188,8 @@ class Redriver:
             "fire_time": str(tick.get("fire_time", "")),
             "state": "queued",
             "at": str(now),
+            # The message that its tick was sent with, by which the history knows it.
+            "first": str(message.options[ORIGIN]["message_id"]),
         }
         return json.dumps(run)
 

@@ -122,7 +122,8 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print_json({**_schedule_json(one), **{name: getattr(one, name) for name in _ONLY_IN_SHOW}})
         return Exit.OK
-    now = distcron.open_backend().store.now()
+    store = distcron.open_backend().store
+    now, held = store.now(), one.policy.get("overlap", "allow") != "allow" and store.outstanding(one.name)
     rows = {
         "schedule": one.name,
         "when": f"{one.expression} ({one.timezone})" if one.timezone else one.expression,
@@ -133,6 +134,7 @@ def _show(args: argparse.Namespace) -> int:
         "defined in": one.source,
         "next": ago(one.next_fire_time, now),
         "last": f"{ago(one.last_fire_time, now)} {one.last_outcome or ''}".rstrip(),
+        "waits for": held and f"the end of message {held}",
         "reason": one.reason,
     }
     for name, value in rows.items():
@@ -171,7 +173,7 @@ def _history(args: argparse.Namespace) -> int:
                 tick.outcome,
                 "-" if tick.lateness_ms is None else f"{tick.lateness_ms} ms",
                 tick.run.state if tick.run else "-",
-                tick.message_id or "-",
+                (tick.run.message_id if tick.run else tick.message_id) or "-",
                 _why(tick),
             )
             for tick in ticks
@@ -197,7 +199,8 @@ def _tick_json(tick: TickInfo) -> dict[str, Any]:
 
 
 def _run_json(run: RunInfo) -> dict[str, Any]:
-    return {**asdict(run), "started_at": instant(run.started_at), "finished_at": instant(run.finished_at)}
+    times = {"started_at": instant(run.started_at), "finished_at": instant(run.finished_at)}
+    return {"state": run.state, **times, "error": run.error}
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -328,11 +328,16 @@ class Instance:
 
 
 class History(NamedTuple):
-    """One record of the history and, if a message was sent, how its run ended."""
+    """One record of the history and, if a message was sent, how its run stands: the newest, if it was redriven."""
 
     schedule: str
     fields: Mapping[str, str]
     run: Mapping[str, str] | None = None
+
+
+def sent_with(run: Mapping[str, str]) -> str:
+    """The message that a tick was sent with, of a run with its own (``run``): it may be of a letter sent back."""
+    return run.get("first") or run["run"]
 
 
 #: Waits for the answers to a commit that was started; ``None``: the guard's holder does not have the lease.

@@ -392,6 +392,32 @@ def test_a_letter_whose_run_must_be_alone_goes_back_if_it_is(letters: Letters, h
     assert letters.store.redrive([second]) == ["ok"]
 
 
+@pytest.mark.parametrize("alone", ["job", ""])
+def test_the_history_tells_how_the_newest_run_of_a_tick_stands(
+    letters: Letters, hands: Hands, rig: Rig, alone: str
+) -> None:
+    def told() -> list[tuple[str, str]]:
+        runs = [one.run for one in letters.store.history("job", 10)]
+        return [(run.get("run", "its own"), run["state"]) for run in runs if run]
+
+    rig.put("job")
+    first = hands.fire("job", run_before="")
+    assert told() == [("its own", "queued")]
+    (message,) = hands.take()
+    letters.store.settle(letters.ending(message))
+    assert told() == [(first, "dead")]
+    begun = {"place": hands.place(), "rid": "r", "schedule": "job", "fire_time": "1000", "state": "queued", "at": "5"}
+    again = letters.again(letters.ids()[0], run=json.dumps({**begun, "first": first}))
+    assert letters.store.redrive([again._replace(alone=alone)]) == ["ok"]
+    # Where nothing is held up, nobody looks for it.
+    assert told() == [("again", "queued") if alone else (first, "dead")]
+    letters.store.start_run("again", "worker")
+    assert told() == [("again", "running") if alone else (first, "dead")]
+    (message,) = hands.take()
+    assert letters.store.settle(hands.ending(message, "succeeded")) == "settled"
+    assert told() == [("again", "succeeded")]
+
+
 # -- Dramatiq's own -------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,16 @@ import redis
 from dramatiq import Message, Worker
 from dramatiq.brokers.redis import RedisBroker
 
-from dramatiq_distcron import DeadLetter, DeadLetters, DistCron, StoreUnavailable, current_tick, every, install
+from dramatiq_distcron import (
+    DeadLetter,
+    DeadLetters,
+    DistCron,
+    RunOutstanding,
+    StoreUnavailable,
+    current_tick,
+    every,
+    install,
+)
 from dramatiq_distcron.api.letter_moves import Adopted
 from dramatiq_distcron.backends import broker_at
 from dramatiq_distcron.letters import DLQ_ACTOR, DLQ_QUEUE, ORIGIN
@@ -197,6 +206,32 @@ def test_a_tick_that_died_starts_again_as_a_run_of_its_schedule(app: App, start_
     assert [(one.schedule, one.attempt) for one in ticks] == [("nightly", 0)] * 2
     assert ticks[0].fire_time == ticks[1].fire_time
     wait_until(lambda: not app.broker.client.exists(app.distcron.open_backend().store.keys.runs), "its end")  # type: ignore[union-attr,attr-defined]
+    (tick,) = app.distcron.schedules.history("nightly")
+    assert tick.run is not None
+    assert (tick.message_id, tick.run.state) == (message_id, "succeeded")
+    assert tick.run.message_id != message_id
+
+
+def test_while_a_redriven_tick_holds_its_schedule_up_the_history_tells_of_it(app: App) -> None:
+    """Nobody works here yet, and a letter's run is outstanding."""
+    assert app.distcron is not None
+    distcron = app.distcron
+
+    @dramatiq.actor(broker=app.broker, max_retries=0)
+    def nightly() -> None:
+        raise KeyError
+
+    distcron.schedules.put(every(86_400, name="nightly", overlap="skip"), nightly)
+    distcron.schedules.trigger("nightly")
+    app.start()
+    app.await_deaths(1)
+    app.stop()
+    assert app.letters.redrive(all=True).redriven == 1
+    (tick,) = distcron.schedules.history("nightly")
+    assert tick.run is not None
+    assert (tick.run.state, tick.run.finished_at) == ("queued", None)
+    with pytest.raises(RunOutstanding, match=f"message {tick.run.message_id} is not"):
+        distcron.schedules.trigger("nightly")
 
 
 def test_a_message_whose_actor_is_gone_is_refused_by_the_url_alone_too(app: App, server: Server) -> None:

@@ -172,6 +172,7 @@ class RetryVerbs(Verbs):
                 "started_at": run.get("started_at", ""),
                 "finished_at": str(self._now()),
                 "error": error,
+                "first": run.get("first", ""),
             }
         )
         if self._state.outstanding.get(run["schedule"]) == message_id:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..base import Edit, Guard, History, Stored
+from ..base import Edit, Guard, History, Stored, sent_with
 from .base import Verbs
 
 __all__ = ["ScheduleVerbs"]
@@ -79,10 +79,17 @@ class ScheduleVerbs(Verbs):
     def history(self, name: str | None, limit: int) -> list[History]:
         """The newest ``limit`` records, newest first, of one schedule or of all, with how their runs stand."""
         with self._woken:
-            runs = {**self._state.runs, **{tick["run"]: tick for tick in self._ticks if "run" in tick}}
+            ends = {sent_with(tick): tick for tick in self._ticks if "run" in tick}
+            runs = {**self._state.runs, **ends, **self._runs_again()}
             found = [
                 History(tick["schedule"], tick, runs.get(tick["message_id"]))
                 for tick in reversed(self._ticks)
                 if "run" not in tick and name in (None, tick["schedule"])
             ]
             return found[:limit]
+
+    def _runs_again(self) -> dict[str, Mapping[str, str]]:
+        """The runs of letters that were sent back and that hold their schedules up, by the messages of their ticks."""
+        ids = [id for id in self._state.outstanding.values() if id in self._state.runs]
+        runs = [{"run": id, **self._state.runs[id]} for id in ids]
+        return {run["first"]: run for run in runs if run.get("first")}

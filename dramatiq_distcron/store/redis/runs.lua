@@ -9,7 +9,7 @@ local function end_run(keys, cap, message_id, run, state, err, now)
   end
   local id = redis.call('xadd', keys.ticks, 'MAXLEN', '~', cap, '*',
     'run', message_id, 'schedule', run.schedule, 'fire_time', run.fire_time, 'state', state,
-    'started_at', run.started_at or '', 'finished_at', now, 'error', err)
+    'started_at', run.started_at or '', 'finished_at', now, 'error', err, 'first', run.first or '')
   noted('xdel', keys.ticks, id)
   if redis.call('hget', keys.outstanding, run.schedule) ~= message_id then
     return false

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from ..base import Edit, Guard, History, Stored
+from ..base import Edit, Guard, History, Stored, sent_with
 from .replies import cursor, raw, record, revision, text
 from .verbs import CHUNK, Verbs, answers_of, chunks
 
@@ -111,7 +111,7 @@ class ScheduleVerbs(Verbs):
             for _, entry in entries:
                 fields = _decoded(entry)
                 if "run" in fields:
-                    ends[fields["run"]] = fields
+                    ends.setdefault(sent_with(fields), fields)
                 elif name is None or fields["schedule"] == name:
                     found.append(History(fields["schedule"], fields, ends.get(fields["message_id"])))
             if len(entries) < CHUNK:
@@ -130,9 +130,25 @@ class ScheduleVerbs(Verbs):
         if len(runs) < len(open_ids):
             with self._errors():
                 since = self._client.xrevrange(self.keys.ticks, min=f"({read_to}")
-            ends = [fields for _, entry in since if "run" in (fields := _decoded(entry))]
-            runs = {**{end["run"]: end for end in ends}, **runs}
-        return [one._replace(run=one.run or runs.get(one.fields["message_id"])) for one in records]
+            ends = [fields for _, entry in reversed(since) if "run" in (fields := _decoded(entry))]
+            runs = {**{sent_with(end): end for end in ends}, **runs}
+        again = self._runs_again([one.schedule for one in records if one.run and one.run["state"] == "dead"])
+        return [
+            one._replace(run=again.get(id := one.fields["message_id"]) or one.run or runs.get(id)) for one in records
+        ]
+
+    def _runs_again(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """The runs of letters that were sent back and that hold their schedules up, by the messages of their ticks."""
+        found: dict[str, Mapping[str, str]] = {}
+        for chunk in chunks(list(dict.fromkeys(names))):
+            with self._errors():
+                ids = [id for id in self._client.hmget(self.keys.outstanding, [raw(n) for n in chunk]) if id]
+                values = self._client.hmget(self.keys.runs, ids) if ids else []
+            for id, value in zip(ids, values, strict=True):
+                run = {"run": text(id), **json.loads(value)} if value else {}
+                if run.get("first"):
+                    found[run["first"]] = run
+        return found
 
 
 def _decoded(entry: Mapping[bytes, bytes]) -> dict[str, str]:

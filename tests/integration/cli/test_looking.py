@@ -273,7 +273,7 @@ def test_history_shows_the_same_to_people(shop: App) -> None:
 
 def test_history_shows_to_people_why_a_run_is_dead(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.state("trigger", "hourly")
-    history, run = Schedules.history, RunInfo("dead", 0, 0, f"ValueError: {200 * 'x'}")
+    history, run = Schedules.history, RunInfo("dead", 0, 0, f"ValueError: {200 * 'x'}", "0" * 36)
 
     def ended(self: Schedules, *args: Any, **named: Any) -> list[TickInfo]:
         return [replace(one, run=run) for one in history(self, *args, **named)]
