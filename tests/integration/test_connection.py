@@ -64,6 +64,17 @@ def test_user_password_and_database_are_taken_over_and_the_password_is_not_shown
         one.close()
 
 
+def test_a_password_alone_is_that_of_the_default_user_whether_he_has_one_or_not(server_binary: Path | None) -> None:
+    """A server that asks for none lets its workers in, by Dramatiq's client: so it must us."""
+    for config in ({}, {"requirepass": "secret"}):
+        with Server(server_binary, config=config) as running:
+            connection = Connection.from_url(f"redis://:secret@127.0.0.1:{running.port}/0")
+            client = connection.client(5)
+            assert client.ping()
+            assert connection.where == f"redis://:***@127.0.0.1:{running.port}/0"
+            client.close()
+
+
 def test_a_unix_socket_is_taken_over(server_binary: Path | None, tmp_path: Path) -> None:
     path = tmp_path / "redis.sock"
     with Server(server_binary, unix_socket=path) as running:

@@ -105,7 +105,7 @@ class Connection:
 
         def make(timeout: float) -> redis.RedisCluster:
             startup = [ClusterNode(host, port) for host, port in nodes]
-            return redis.RedisCluster(startup_nodes=startup, **{**settings, **_manners(timeout)})
+            return redis.RedisCluster(startup_nodes=startup, **{**_named(settings), **_manners(timeout)})
 
         host, port = nodes[0]
         where = f"cluster {_who(settings)}{host}:{port}"
@@ -171,9 +171,20 @@ def _manners(timeout: float) -> dict[str, Any]:
     }
 
 
+def _named(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A password without a user is that of ``default``, as redis-py says itself by protocol 3.
+
+    By protocol 2 it would say no name, and a server where nobody needs a password refuses that: workers, by Dramatiq's
+    client, would be let in, and we not.
+    """
+    if settings.get("password") and not settings.get("username"):
+        return {**settings, "username": "default"}
+    return dict(settings)
+
+
 def _new_pool(like: redis.ConnectionPool, settings: Mapping[str, Any], timeout: float) -> redis.ConnectionPool:
     """A pool to where ``like`` leads, with our manners."""
-    made = {"connection_class": like.connection_class, **settings, **_manners(timeout)}
+    made = {"connection_class": like.connection_class, **_named(settings), **_manners(timeout)}
     if not isinstance(like, SentinelConnectionPool):
         return redis.ConnectionPool(**made)
     return SentinelConnectionPool(like.service_name, _asking_briefly(like.sentinel_manager, timeout), **made)
