@@ -57,7 +57,7 @@ def _list(args: argparse.Namespace) -> int:
     now = distcron.open_backend().store.now()
     print_table(
         ["MESSAGE", "ACTOR", "QUEUE", "FAILED", "ERROR", "DUE", "BUDGET"],
-        [_row(one, now) for one in found],
+        [_row(one, now, budgets) for one in found],
     )
     if 0 < len(found) < waiting:
         print(f"{waiting} messages wait in all.", file=sys.stderr)
@@ -79,9 +79,11 @@ def _why_none(distcron: DistCron, waiting: int) -> str:
     return printable(f"{told} {tell_others(backend)}".rstrip())
 
 
-def _row(one: RetryInfo, now: int) -> tuple[str, ...]:
-    failed = f"{one.attempt or '?'}x"
-    return one.id, one.actor, one.queue, failed, one.error or "-", _due(one, now), one.budget or "-"
+def _row(one: RetryInfo, now: int, budgets: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    failed, budget = f"{one.attempt or '?'}x", budgets.get(one.budget or "")
+    is_spent = budget is not None and budget["tokens"] < 1
+    shown = f"{one.budget}, spent" if is_spent else one.budget or "-"
+    return one.id, one.actor, one.queue, failed, one.error or "-", _due(one, now), shown
 
 
 def _due(one: RetryInfo, now: int) -> str:

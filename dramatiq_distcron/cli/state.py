@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 #: What `list` leaves out.
-_ONLY_IN_SHOW = ("args", "kwargs", "policy")
+_ONLY_IN_SHOW = ("args", "kwargs", "policy", "reason", "encoder")
 #: So much of an error is shown in a table.
 _SHOWN = 100
 
@@ -82,7 +82,7 @@ def _hint(distcron: DistCron, *, empty: bool) -> None:
 
 def _schedule_json(one: ScheduleInfo) -> dict[str, Any]:
     shown = asdict(one)
-    for name in ("reason", "encoder", *_ONLY_IN_SHOW):
+    for name in _ONLY_IN_SHOW:
         del shown[name]
     return {
         **shown,

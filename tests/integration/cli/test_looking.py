@@ -186,7 +186,9 @@ def test_show_in_json_is_what_list_has_of_it_with_arguments_and_policies(shop: A
     (_, report) = shop.state("list", "--json").json["schedules"]
     shown = shop.state("show", "report:7", "--json").json
     assert {name: shown[name] for name in report} == report
-    assert {name: shown[name] for name in set(shown) - set(report)} == {"args": [7], "kwargs": {}, "policy": {}}
+    assert {name: shown[name] for name in set(shown) - set(report)} == {
+        "args": [7], "kwargs": {}, "policy": {}, "reason": "", "encoder": None,
+    }  # fmt: skip
 
 
 def test_show_tells_what_the_actor_is_called_with_and_which_policies_are_no_defaults(shop: App) -> None:
@@ -221,6 +223,7 @@ def test_show_tells_why_a_schedule_is_disabled(shop: App, client: Any) -> None:
     shown = shop.state("show", "bad").out
     assert re.search("^state: +disabled$", shown, re.MULTILINE)
     assert re.search(r"^reason: +\S+", shown, re.MULTILINE)
+    assert shop.state("show", "bad", "--json").json["reason"] in shown
 
 
 def test_a_schedule_that_is_switched_off_in_code_is_shown_as_disabled(shop: App) -> None:
