@@ -23,6 +23,7 @@ from ..logs import get_logger
 from ..schedules import ScheduleHost
 from ..store.base import Letter, LetterRow
 from ..version import VERSION
+from .delivered import as_it_came
 from .marks import attempt_of, marks_of
 from .retention import DropHook, Retainer, Retention
 
@@ -137,7 +138,7 @@ class DeadLetters(Middleware):
         # What was to be retried and is dead nevertheless was failed by somebody else.
         decided = marks_of(message).reason or (REJECTED if marks_of(message).planned else "")
         reason = decided or self._guess(broker, message, error)
-        host, inner = socket.gethostname(), _as_it_came(message)
+        host, inner = socket.gethostname(), as_it_came(message)
         data = _encoded(inner)
         about = about_death(inner, error, reason, host=host, version=VERSION, redact=self.redact)
         if by_outbox:
@@ -204,16 +205,6 @@ class DeadLetters(Middleware):
 
 def _told(letter: LetterRow) -> dict[str, Any]:
     return {"dead_at": letter.dead_at, "about": dict(letter.about)}
-
-
-def _as_it_came(message: MessageProxy) -> Message[Any]:
-    """With the arguments it had before its actor changed them, and what its options tell by now."""
-    before = marks_of(message).handed_over
-    inner: Message[Any] = message._message
-    if before is None or not before.is_of(inner):
-        return inner
-    came: Message[Any] = Message.decode(before.data)
-    return inner.copy(args=came.args, kwargs=came.kwargs)
 
 
 def _is_age(error: BaseException | None) -> bool:

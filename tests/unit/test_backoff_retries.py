@@ -385,6 +385,52 @@ def test_a_message_that_cannot_be_sent_again_is_dead_and_not_gone(
     assert len(job.ran) == 1
 
 
+def test_a_retry_has_the_arguments_that_its_actor_was_given(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    """As after a kill: what the first run took out of them, or put in, is gone."""
+    seen: list[Any] = []
+
+    def job(items: list[Any], *, more: dict[str, Any]) -> None:
+        seen.append((list(items), dict(more)))
+        items.append(object())
+        if more.pop("left") and len(seen) < 3:
+            raise ValueError("no")
+
+    dramatiq.actor(job, broker=stub_broker, backoff=0).send([1], more={"left": 2})
+    start()
+    stub_broker.join("default", timeout=20_000)
+    assert seen == [([1], {"left": 2})] * 3
+
+
+def test_what_a_middleware_takes_out_for_the_run_and_puts_back_after_it_is_in_the_retry(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    class Context(Middleware):
+        def before_process_message(self, broker: Any, message: Any) -> None:
+            self.user = message.kwargs.pop("user")
+
+        def after_process_message(
+            self, broker: Any, message: Any, *, result: Any = None, exception: Any = None
+        ) -> None:
+            message.kwargs["user"] = self.user
+
+    stub_broker.add_middleware(Context())
+    seen: list[Any] = []
+
+    def job(items: list[Any]) -> None:
+        seen.append(list(items))
+        items.clear()
+        if len(seen) < 3:
+            raise ValueError("no")
+
+    actor = dramatiq.actor(job, broker=stub_broker, backoff=0)
+    stub_broker.enqueue(actor.message([1]).copy(kwargs={"user": 7}))
+    start()
+    stub_broker.join("default", timeout=20_000)
+    assert seen == [[1]] * 3
+
+
 def test_a_store_that_is_away_keeps_the_message_at_its_worker(
     stub_broker: StubBroker, distcron: DistCron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
