@@ -579,6 +579,22 @@ def test_a_worker_does_not_start_where_nobody_records_the_retries(stub_broker: S
         Worker(stub_broker).start()
 
 
+@pytest.mark.parametrize("order", [[BackoffRetries, DistCron], [DistCron, BackoffRetries]])
+def test_in_a_list_of_middlewares_it_may_stand_before_the_one_that_records(order: list[type[Middleware]]) -> None:
+    """As in the settings of Django, where DistCron comes last."""
+    broker = StubBroker(middleware=[make() for make in order])
+    job = failing(broker, times=2, backoff=0)
+    worker = Worker(broker, worker_timeout=5)
+    worker.start()
+    try:
+        job.send()
+        broker.join("default", timeout=20_000)
+        assert len(job.ran) == 3
+    finally:
+        worker.stop()
+        broker.close()
+
+
 def test_a_broker_without_retries_gets_none() -> None:
     broker = StubBroker(middleware=[])
     install(broker)
