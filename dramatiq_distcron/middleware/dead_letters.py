@@ -15,6 +15,7 @@ from dramatiq import Message, get_encoder
 from dramatiq.middleware import Middleware, SkipMessage
 
 from ..api.letter_infos import DeadLetter, dead_letter
+from ..callables import refuse_awaited
 from ..config import retention_from
 from ..durations import Duration
 from ..errors import ConfigurationError, ConflictError, quoted
@@ -69,6 +70,7 @@ class DeadLetters(Middleware):
         self.logger = get_logger(__name__, type(self))
         if redact is not None and not callable(redact):
             raise ConfigurationError(f"redact must be callable, not {quoted(redact)}.")
+        refuse_awaited(redact, "redact")
         given = {"max_age": max_age, "max_count": max_count}
         self.retention = Retention(**retention_from(given))
         if per_actor is not None and not isinstance(per_actor, Mapping):

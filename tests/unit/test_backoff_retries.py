@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -483,7 +484,16 @@ def test_an_end_that_nobody_can_be_told_of_is_an_end_nevertheless(
 
 # -- what is refused ------------------------------------------------------------------------------------------
 
+
+async def later(*args: Any) -> bool:
+    """What comes of a call is true, whatever it would have said."""
+    return False
+
+
 WRONG = [
+    ({"retry_when": later}, "retry_when of .* must be a plain function"),
+    ({"backoff": later}, "backoff of .* must be a plain function"),
+    ({"backoff": {ValueError: functools.partial(later, 5)}}, "backoff of .* must be a plain function"),
     ({"backoff": "fast"}, "backoff of"),
     ({"backoff": {5: 5}}, "exception classes"),
     ({"backoff": 5, "min_backoff": 100}, "exclude each other"),

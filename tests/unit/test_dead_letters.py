@@ -539,6 +539,11 @@ def test_what_cannot_be_called_plainly_is_refused_as_a_handler(distcron: DistCro
         getattr(distcron.dead_letters, where)(function)
 
 
+def test_what_redacts_must_be_a_plain_function_too() -> None:
+    with pytest.raises(ConfigurationError, match="redact must be a plain function"):
+        DeadLetters(redact=asynchronous)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("function", [None, "alert", 3])
 @pytest.mark.parametrize("where", ["handler", "on_drop"])
 def test_what_is_no_function_is_refused_as_a_handler(distcron: DistCron, function: Any, where: str) -> None:
