@@ -16,7 +16,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("errors", "clock", "logs", "version", "waking", "batching"),
     # Expressions, durations, policies: pure.
     ("callables", "suggestions", "durations", "zones", "cron_fields", "resting"),
-    ("policies", "cron_days", "backoff", "retry_after", "retry_budget"),
+    ("policies", "cron_days", "cron_slips", "backoff", "retry_after", "retry_budget"),
     ("cron_expression", "retrying"),
     ("cron_time", "describing"),
     ("timings", "clock_changes"),
