@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from dramatiq import get_encoder
+from dramatiq import GenericActor, get_encoder
 from dramatiq.encoder import Encoder, JSONEncoder
 
 from .errors import ConfigurationError, ScheduleError
@@ -25,8 +25,10 @@ _PARTS = ("args", "kwargs", "options")
 
 def refuse_misfit(schedule: Schedule, actor: Actor[Any, Any]) -> None:
     """Raises ``ConfigurationError`` if ``actor`` cannot be called with the schedule's arguments."""
+    fn: Any = actor.fn
     try:
-        signature = inspect.signature(actor.fn)
+        # One that is a class takes whatever it is called with, and hands it on.
+        signature = inspect.signature(fn.perform if isinstance(fn, GenericActor) else fn)
     except (TypeError, ValueError):
         # Written in C, say: it does not tell.
         return

@@ -14,6 +14,7 @@ from typing import Literal, NoReturn
 
 from .cron_days import day_calendar, matches_some_day
 from .cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, CronField, FieldKind, parse_field
+from .cron_slips import slips
 from .errors import InvalidCronExpression
 
 __all__ = ["CronExpression", "DayRule", "SecondsField", "parse"]
@@ -183,7 +184,7 @@ def _parse(text: str, seconds: SecondsField) -> CronExpression:
         weekday=weekday,
         day_rule=rule,
         _first=-1 if has_hash else _first_second(hour, minute, second),
-        _warnings=(*warnings, *_rule_warning(text, fields, rule)),
+        _warnings=(*warnings, *slips(fields), *_rule_warning(text, fields, rule)),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from .specs import Pause, Retired, Spec
 from .store.base import NEVER, Edit, Record, Stored
-from .ticks import MISSED, PAUSED, passed_over
+from .ticks import DISABLED, MISSED, NOT_ENABLED, PAUSED, passed_over
 
 __all__ = [
     "DAY",
@@ -48,7 +48,10 @@ def add_again(spec: Spec, decided: int) -> Edit:
 
 
 def change(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
-    """From ``found`` to ``wanted``: the cursor stays if the times do, else it is set anew from now."""
+    """From ``found`` to ``wanted``: the cursor stays if the times do, else it is set anew from now.
+
+    So it is if the schedule was disabled and is no more: what came meanwhile is not made up for.
+    """
     return _changed(before, found, wanted, now if before.score is None else before.score, now)
 
 
@@ -140,7 +143,8 @@ def next_score(spec: Spec, now: int) -> int:
 
 def _changed(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int) -> Edit:
     wanted = replace(wanted, paused=found.paused)
-    if found.times == wanted.times:
+    is_woken = wanted.policy.enabled and not found.policy.enabled
+    if found.times == wanted.times and not is_woken:
         return Edit(before.name, before, wanted.to_json(), cursor)
     return _from_now(before, found, wanted, cursor, now, "edited")
 
@@ -190,6 +194,8 @@ def _with(passed: _Passed | None, waiting: int | None) -> _Passed | None:
 def _record(spec: Spec, passed: _Passed | None, reason: str) -> Record | None:
     if passed is None:
         return None
+    if not spec.policy.enabled:
+        return Record(DISABLED, *passed, NOT_ENABLED)
     pause = spec.paused
     if pause is not None and (pause.until is None or passed[1] < pause.until):
         return Record(PAUSED, *passed, pause.reason)

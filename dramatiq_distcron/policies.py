@@ -119,6 +119,20 @@ def _duration(minimum: int = 0) -> Callable[[Any, str], int | None]:
     return check
 
 
+#: A tick that is on time is some ms late: with less than this one of two was missed on an idle machine.
+_SHORTEST_GRACE = 100
+
+
+def _grace(value: Any, name: str) -> int | None:
+    found = _duration()(value, name)
+    if found is not None and found < _SHORTEST_GRACE:
+        raise ConfigurationError(
+            f"{name} must be at least {_SHORTEST_GRACE / 1000:g} s, not {quoted(value)}: also a tick that is on time "
+            "is some milliseconds late, and would be missed. To make up for nothing, use catch_up='skip'."
+        )
+    return found
+
+
 def _instant(value: Any, name: str) -> int | None:
     return None if value is None else instant_ms(value, name)
 
@@ -157,7 +171,7 @@ def _flag(value: Any, name: str) -> bool:
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "catch_up": _one_of("skip", "latest", "all"),
-    "misfire_grace_time": _duration(),
+    "misfire_grace_time": _grace,
     "max_catch_up": _count(1, 10_000),
     "overlap": _one_of("allow", "skip", "buffer_one"),
     "overlap_timeout": _duration(minimum=1000),

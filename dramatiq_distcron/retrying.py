@@ -16,6 +16,7 @@ from dramatiq.common import compute_backoff
 from dramatiq.middleware.retries import DEFAULT_MAX_BACKOFF, DEFAULT_MIN_BACKOFF
 
 from .backoff import constant, delays
+from .callables import refuse_awaited
 from .durations import LONGEST, milliseconds
 from .errors import ConfigurationError, quoted
 from .logs import get_logger
@@ -201,7 +202,10 @@ def chooser(backoff: Any, where: str) -> Chooser:
             f"{where} must be a strategy such as exponential(), a list of seconds, a callable or a mapping from "
             f"exception classes to these, not {quoted(backoff)}."
         )
-    return _of_strategy(backoff) if callable(getattr(backoff, "delay", None)) else _of_function(backoff)
+    if callable(getattr(backoff, "delay", None)):
+        return _of_strategy(backoff)
+    refuse_awaited(backoff, where)
+    return _of_function(backoff)
 
 
 def _of_strategy(strategy: Any) -> Chooser:

@@ -20,6 +20,7 @@ __all__ = [
     "ENQUEUED",
     "ERROR",
     "MISSED",
+    "NOT_ENABLED",
     "PAUSED",
     "SKIPPED_BACKPRESSURE",
     "SKIPPED_OVERLAP",
@@ -36,6 +37,9 @@ SKIPPED_BACKPRESSURE = "skipped_backpressure"
 PAUSED = "paused"
 DISABLED = "disabled"
 ERROR = "error"
+
+#: The reason of what is disabled by its own option.
+NOT_ENABLED = "enabled=False"
 
 #: How many fire times of one schedule are counted one by one; beyond that the count is an estimate.
 BUDGET = 1000
@@ -145,7 +149,7 @@ def _average_gap(times: list[int]) -> int:
 
 def _stretches(spec: Spec, cursor: int, now: int, situation: Situation) -> list[_Stretch]:
     """The outcomes of the fire times due at ``now``, in order; those that have to wait are left out at the end."""
-    reason = situation.disabled or ("" if spec.policy.enabled else "enabled=False")
+    reason = situation.disabled or ("" if spec.policy.enabled else NOT_ENABLED)
     if reason:
         return _all_as(spec, cursor, now, DISABLED, reason)
     if spec.paused is not None and (spec.paused.until is None or cursor < spec.paused.until):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
+from inspect import signature
 from itertools import chain, islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..batching import batches
+from ..callables import refuse_awaited
 from ..errors import ConfigurationError, NotFoundError, quoted
 from ..store.base import Group, LetterRow
 from .asked import checked_limit, is_utf8
@@ -30,8 +31,6 @@ H = TypeVar("H", bound="Callable[[DeadLetter], Any]")
 F = TypeVar("F", bound="Callable[..., Any]")
 D = TypeVar("D", bound="Callable[[list[DeadLetter]], Any]")
 
-#: What a mere call only begins.
-_AWAITED = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 #: How many letters are sent back in one step; how many are looked at for one page of a text search, and so many a time.
 _BATCH, _LOOKED_AT, _SCAN = 100, 5000, 500
 
@@ -314,10 +313,7 @@ class DeadLetterQueue:
 def _called(function: F) -> F:
     if not callable(function):
         raise ConfigurationError(f"{quoted(function)} is no function, so that it cannot be called with letters.")
-    if any(kind(one) for kind in _AWAITED for one in (function, type(function).__call__)):
-        raise ConfigurationError(
-            f"{quoted(function)} must be a plain function: it is called, and nobody would await it."
-        )
+    refuse_awaited(function, "What is called with letters")
     try:
         signature(function).bind(object())
     except TypeError as error:

@@ -22,9 +22,10 @@ from ..errors import (
     quoted,
 )
 from ..letters import DLQ_ACTOR
+from ..logs import get_logger
 from ..schedules import name_of
 from ..specs import NotForUs, Spec, parse_spec, resolve
-from ..store.base import REMEMBERED, Edit, Guard, Stored
+from ..store.base import NEVER, REMEMBERED, Edit, Guard, Stored
 from ..suggestions import did_you_mean
 from .asked import checked_limit, checked_name, checked_reason
 from .infos import ScheduleInfo, TickInfo, schedule_info, tick_info
@@ -127,7 +128,20 @@ class Schedules:
             nameless |= set() if schedule.name else {spec.name}
         specs = self._backend().checked(specs)
         self._refuse_nameless([specs[name] for name in sorted(nameless)])
-        self._edit(list(specs), lambda stored, name, now: _put(stored, specs[name], self._decided, now))
+        idle: set[str] = set()
+
+        def make(stored: Stored | None, name: str, now: int) -> Edit:
+            edit = _put(stored, specs[name], self._decided, now)
+            if edit.score == NEVER and (stored is None or stored.score != NEVER):
+                idle.add(name)
+            return edit
+
+        self._edit(list(specs), make)
+        if idle:
+            # One that was to fire a moment ago is easily put: it is no error, and must not go unnoticed.
+            get_logger(__name__, Schedules).warning(
+                "%s was put, and never fires: it has no fire time to come.", ", ".join(map(repr, sorted(idle)))[:500]
+            )
 
     def _refuse_nameless(self, specs: Sequence[Spec]) -> None:
         stored = self._backend().store.get([spec.name for spec in specs]) if specs else {}

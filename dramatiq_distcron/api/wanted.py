@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dramatiq import Actor
+from dramatiq import Actor, GenericActor
 
 from ..arguments import decode_payload
 from ..errors import ConfigurationError, ScheduleError, quoted
@@ -35,6 +35,9 @@ def _checked_pair(pair: Any) -> Pair:
     if isinstance(schedule, (Actor, str)) and isinstance(actor, Schedule):
         raise ConfigurationError(f"The schedule comes first, then the actor: put({quoted(actor)}, {quoted(schedule)}).")
     _refuse_no_schedule(schedule)
+    if isinstance(actor, GenericActor):
+        # The class stands for the actor that was made of it.
+        actor = vars(actor).get("__actor__", actor)
     _refuse_no_actor(actor)
     return schedule, actor
 

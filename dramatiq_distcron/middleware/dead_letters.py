@@ -15,6 +15,7 @@ from dramatiq import Message, get_encoder
 from dramatiq.middleware import Middleware, SkipMessage
 
 from ..api.letter_infos import DeadLetter, dead_letter
+from ..callables import refuse_awaited
 from ..config import retention_from
 from ..durations import Duration
 from ..errors import ConfigurationError, ConflictError, quoted
@@ -23,6 +24,7 @@ from ..logs import get_logger
 from ..schedules import ScheduleHost
 from ..store.base import Letter, LetterRow
 from ..version import VERSION
+from .delivered import as_it_came
 from .marks import attempt_of, marks_of
 from .retention import DropHook, Retainer, Retention
 
@@ -68,6 +70,7 @@ class DeadLetters(Middleware):
         self.logger = get_logger(__name__, type(self))
         if redact is not None and not callable(redact):
             raise ConfigurationError(f"redact must be callable, not {quoted(redact)}.")
+        refuse_awaited(redact, "redact")
         given = {"max_age": max_age, "max_count": max_count}
         self.retention = Retention(**retention_from(given))
         if per_actor is not None and not isinstance(per_actor, Mapping):
@@ -133,7 +136,7 @@ class DeadLetters(Middleware):
         # What was to be retried and is dead nevertheless was failed by somebody else.
         decided = marks_of(message).reason or (REJECTED if marks_of(message).planned else "")
         reason = decided or self._guess(broker, message, error)
-        host, inner = socket.gethostname(), _as_it_came(message)
+        host, inner = socket.gethostname(), as_it_came(message)
         data = _encoded(inner)
         about = about_death(inner, error, reason, host=host, version=VERSION, redact=self.redact)
         if by_outbox:
@@ -209,16 +212,6 @@ def refuse_two_of_letters(broker: Broker) -> None:
 
 def _told(letter: LetterRow) -> dict[str, Any]:
     return {"dead_at": letter.dead_at, "about": dict(letter.about)}
-
-
-def _as_it_came(message: MessageProxy) -> Message[Any]:
-    """With the arguments it had before its actor changed them, and what its options tell by now."""
-    before = marks_of(message).handed_over
-    inner: Message[Any] = message._message
-    if before is None or not before.is_of(inner):
-        return inner
-    came: Message[Any] = Message.decode(before.data)
-    return inner.copy(args=came.args, kwargs=came.kwargs)
 
 
 def _is_age(error: BaseException | None) -> bool:

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dramatiq import Message
 from dramatiq.middleware import SkipMessage
 
 from ..durations import utc
 from ..errors import SettlePostponed
 from ..tick import Tick
+from .marks import marks_of
 
 if TYPE_CHECKING:
-    from dramatiq import Message
     from dramatiq.broker import MessageProxy
 
     from ..store.base import Started
@@ -26,6 +27,7 @@ __all__ = [
     "SUCCEEDED",
     "HandedOver",
     "Skipped",
+    "as_it_came",
     "handed_over",
     "postponed",
     "text_of",
@@ -67,6 +69,27 @@ def handed_over(message: MessageProxy) -> HandedOver | None:
         return HandedOver(inner.args, inner.kwargs, inner.encode())
     except Exception:
         return None
+
+
+def as_it_came(message: MessageProxy) -> Message[Any]:
+    """With the arguments it had before its actor changed them, and what its options tell by now.
+
+    One that its actor left alone is the same as ever: other middlewares may hold on to it.
+    """
+    before = marks_of(message).handed_over
+    inner: Message[Any] = message._message
+    if before is None or not before.is_of(inner):
+        return inner
+    came: Message[Any] = Message.decode(before.data)
+    return inner if _is_like(inner, came) else inner.copy(args=came.args, kwargs=came.kwargs)
+
+
+def _is_like(message: Message[Any], came: Message[Any]) -> bool:
+    try:
+        return bool(message.args == came.args and message.kwargs == came.kwargs)
+    except Exception:
+        # Nobody can say, so it may have been changed.
+        return False
 
 
 def postponed(message: MessageProxy, why: object) -> SettlePostponed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dramatiq import RateLimitExceeded
 from dramatiq.middleware import Middleware, SkipMessage
@@ -18,6 +18,7 @@ from ..errors import ConfigurationError, ConflictError, DistCronError, quoted
 from ..logs import get_logger
 from ..retry_budget import RetryBudget
 from ..retrying import ABORTED, EXHAUSTED, POISON, TOO_OLD, Again, End, Failure, chooser, decide
+from ..schedules import ScheduleHost
 from .marks import Planned, attempt_of, marks_of
 from .retry_options import CHECKED, DURATIONS, checked, checked_budget
 from .telling import HISTORY, about, delivery_of, previous_delay, tell_failure
@@ -128,6 +129,10 @@ class BackoffRetries(Retries):
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
         """Raises ``ConflictError`` if a message would be retried twice, or its retry not be recorded."""
         refuse_two(broker)
+        # In a list of middlewares it may come before the one that records, which is told of the worker after it.
+        for one in broker.middleware:
+            if isinstance(one, ScheduleHost):
+                self.attach(cast("DistCron", one))
         self._recorder  # noqa: B018
 
     # -- a run --------------------------------------------------------------------------------------------------

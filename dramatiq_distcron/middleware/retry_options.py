@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import UnionType
 from typing import Any
 
+from ..callables import refuse_awaited
 from ..durations import LONGEST, milliseconds
 from ..errors import ConfigurationError, ConflictError, quoted
 from ..retry_budget import RetryBudget
@@ -38,13 +39,20 @@ def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"throws of {where} must be an exception class or a tuple of them, not {quoted(options['throws'])}."
         )
-    if options.get("retry_when") is not None and not callable(options["retry_when"]):
-        raise ConfigurationError(f"retry_when of {where} must be callable, not {quoted(options['retry_when'])}.")
+    if options.get("retry_when") is not None:
+        _refuse_uncallable(options["retry_when"], f"retry_when of {where}")
     if not isinstance(options.get("on_retry_exhausted") or "", str):
         raise ConfigurationError(
             f"on_retry_exhausted of {where} must be the name of an actor, not {quoted(options['on_retry_exhausted'])}."
         )
     return found
+
+
+def _refuse_uncallable(function: Any, what: str) -> None:
+    if not callable(function):
+        raise ConfigurationError(f"{what} must be callable, not {quoted(function)}.")
+    # Its answer would always be true.
+    refuse_awaited(function, what)
 
 
 def _refuse_counts(options: Mapping[str, Any], where: str) -> None:

@@ -20,7 +20,18 @@ from ..logs import get_logger
 from ..store.base import Ending, Refused, Started
 from ..store.redis import is_passing
 from ..tick import set_current_tick
-from .delivered import DEAD, DROPPED, NOT_RECORDED, SUCCEEDED, Skipped, handed_over, postponed, text_of, tick_of
+from .delivered import (
+    DEAD,
+    DROPPED,
+    NOT_RECORDED,
+    SUCCEEDED,
+    Skipped,
+    as_it_came,
+    handed_over,
+    postponed,
+    text_of,
+    tick_of,
+)
 from .endings import Endings, keeper_of
 from .marks import attempt_of, marks_of
 
@@ -127,8 +138,11 @@ class Settle(Middleware):
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
+        """Notes how the run went. What failed is from here on what its actor was given, for whoever comes next."""
         set_current_tick(None)
         marks_of(message).end = (SUCCEEDED, "") if exception is None else (DEAD, text_of(exception))
+        if exception is not None:
+            message._message, marks_of(message).handed_over = as_it_came(message), None
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         set_current_tick(None)

@@ -12,7 +12,7 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.encoder import PickleEncoder
 from dramatiq.middleware import Middleware, MiddlewareError
 
-from dramatiq_distcron import cron, every, install
+from dramatiq_distcron import at, cron, every, install
 from dramatiq_distcron.api.schedules import Schedules
 from dramatiq_distcron.errors import (
     ConfigurationError,
@@ -215,6 +215,33 @@ def test_one_of_a_newer_version_is_left_alone(world: World, schedules: Schedules
     with pytest.raises(NotForUs, match=f"It has form {FORMAT + 1}"):
         verb(schedules)
     assert world.stored("newer").spec == text
+
+
+def test_a_schedule_that_is_put_when_its_time_has_passed_is_warned_of_once(
+    schedules: Schedules, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be taken for one that will run. What fired already may be put again and again."""
+    moment_ago, soon = at(BEGIN - timedelta(seconds=1), name="late"), at(BEGIN + timedelta(seconds=1), name="soon")
+    for _ in range(2):
+        schedules.put_many([(moment_ago, "job"), (soon, "job")])
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "'late' was put, and never fires: it has no fire time to come."
+    ]
+    assert schedules.get("late").state == "finished"
+    schedules.put(at(BEGIN - timedelta(days=1), name="soon"), "job")
+    assert "'soon' was put, and never fires" in caplog.text
+
+
+def test_a_schedule_that_fired_may_be_put_again_without_a_warning(
+    world: World, schedules: Schedules, caplog: pytest.LogCaptureFixture
+) -> None:
+    once = at(BEGIN + timedelta(seconds=10), name="once")
+    schedules.put(once, "job")
+    world.at(10)
+    schedules.put(once, "job")
+    world.at(20)
+    assert world.fired() == [("once", 10)]
+    assert "never fires" not in caplog.text
 
 
 # -- put_many -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -369,6 +370,52 @@ def test_a_message_that_cannot_be_sent_again_is_dead_and_not_gone(
     assert len(job.ran) == 1
 
 
+def test_a_retry_has_the_arguments_that_its_actor_was_given(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    """As after a kill: what the first run took out of them, or put in, is gone."""
+    seen: list[Any] = []
+
+    def job(items: list[Any], *, more: dict[str, Any]) -> None:
+        seen.append((list(items), dict(more)))
+        items.append(object())
+        if more.pop("left") and len(seen) < 3:
+            raise ValueError("no")
+
+    dramatiq.actor(job, broker=stub_broker, backoff=0).send([1], more={"left": 2})
+    start()
+    stub_broker.join("default", timeout=20_000)
+    assert seen == [([1], {"left": 2})] * 3
+
+
+def test_what_a_middleware_takes_out_for_the_run_and_puts_back_after_it_is_in_the_retry(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    class Context(Middleware):
+        def before_process_message(self, broker: Any, message: Any) -> None:
+            self.user = message.kwargs.pop("user")
+
+        def after_process_message(
+            self, broker: Any, message: Any, *, result: Any = None, exception: Any = None
+        ) -> None:
+            message.kwargs["user"] = self.user
+
+    stub_broker.add_middleware(Context())
+    seen: list[Any] = []
+
+    def job(items: list[Any]) -> None:
+        seen.append(list(items))
+        items.clear()
+        if len(seen) < 3:
+            raise ValueError("no")
+
+    actor = dramatiq.actor(job, broker=stub_broker, backoff=0)
+    stub_broker.enqueue(actor.message([1]).copy(kwargs={"user": 7}))
+    start()
+    stub_broker.join("default", timeout=20_000)
+    assert seen == [[1]] * 3
+
+
 def test_a_store_that_is_away_keeps_the_message_at_its_worker(
     stub_broker: StubBroker, distcron: DistCron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,7 +468,16 @@ def test_an_end_that_nobody_can_be_told_of_is_an_end_nevertheless(
 
 # -- what is refused ------------------------------------------------------------------------------------------
 
+
+async def later(*args: Any) -> bool:
+    """What comes of a call is true, whatever it would have said."""
+    return False
+
+
 WRONG = [
+    ({"retry_when": later}, "retry_when of .* must be a plain function"),
+    ({"backoff": later}, "backoff of .* must be a plain function"),
+    ({"backoff": {ValueError: functools.partial(later, 5)}}, "backoff of .* must be a plain function"),
     ({"backoff": "fast"}, "backoff of"),
     ({"backoff": {5: 5}}, "exception classes"),
     ({"backoff": 5, "min_backoff": 100}, "exclude each other"),
@@ -515,6 +571,22 @@ def test_a_worker_does_not_start_where_nobody_records_the_retries(stub_broker: S
     stub_broker.middleware = [BackoffRetries()]
     with pytest.raises(ConflictError, match="needs DistCron"):
         Worker(stub_broker).start()
+
+
+@pytest.mark.parametrize("order", [[BackoffRetries, DistCron], [DistCron, BackoffRetries]])
+def test_in_a_list_of_middlewares_it_may_stand_before_the_one_that_records(order: list[type[Middleware]]) -> None:
+    """As in the settings of Django, where DistCron comes last."""
+    broker = StubBroker(middleware=[make() for make in order])
+    job = failing(broker, times=2, backoff=0)
+    worker = Worker(broker, worker_timeout=5)
+    worker.start()
+    try:
+        job.send()
+        broker.join("default", timeout=20_000)
+        assert len(job.ran) == 3
+    finally:
+        worker.stop()
+        broker.close()
 
 
 def test_a_broker_without_retries_gets_none() -> None:

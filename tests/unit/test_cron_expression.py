@@ -407,6 +407,15 @@ def test_the_day_rule_follows_the_star_at_the_start(text: str, rule: str) -> Non
         ("0 0 1-31 * 5", "every day matches"),
         ("0 0 H * 0-6", "every day matches"),
         ("0 0 H * H", "a day matches if either does"),
+        (
+            "* 3 * * *",
+            "minute '*' beside hour '3': all 60 minutes match, and it fires in each; for once write 0",
+        ),
+        ("* */2 * * *", "minute '*' beside hour '*/2'"),
+        ("*/1 9,17 * * *", "minute '*' beside hour '9,17'"),
+        ("0 0 31 * *", "day-of-month '31': a month without such a day is passed over; L is the last day of each"),
+        ("0 0 15,30 * *", "day-of-month '15,30': a month without such a day is passed over"),
+        ("0 0 29 2 *", "day-of-month '29': a month without such a day is passed over"),
     ],
 )
 def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
@@ -424,10 +433,23 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
         "H H * * *",
         "@daily",
         "0 0 * * */7",
+        "* * * * *",
+        "* 8-18 * * 1-5",
+        "* 22,23,0 * * *",
+        "*/5 3 * * *",
+        "0 0 31 1,12 *",
+        "0 0 30 4 *",
+        "0 0 25-31 * *",
+        "0 0 28 * *",
     ],
 )
 def test_what_is_usual_is_not_warned_about(text: str) -> None:
     assert parse(text).warnings() == ()
+
+
+@pytest.mark.parametrize(("text", "part"), [("* 5 3 * * *", "second '*' beside minute '5'"), ("0 * 3 * * *", "minute")])
+def test_a_field_that_was_left_open_is_warned_about_with_seconds_too(text: str, part: str) -> None:
+    assert any(warning.startswith(part) for warning in parse(text, seconds="first").warnings())
 
 
 def test_a_result_is_shared_immutable_and_a_plain_value() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import logging
 import threading
@@ -17,6 +18,7 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.middleware import Middleware, Retries, SkipMessage
 
 from dramatiq_distcron import (
+    BackoffRetries,
     ConfigurationError,
     ConflictError,
     DeadLetter,
@@ -521,6 +523,11 @@ def test_what_cannot_be_called_plainly_is_refused_as_a_handler(distcron: DistCro
         getattr(distcron.dead_letters, where)(function)
 
 
+def test_what_redacts_must_be_a_plain_function_too() -> None:
+    with pytest.raises(ConfigurationError, match="redact must be a plain function"):
+        DeadLetters(redact=asynchronous)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("function", [None, "alert", 3])
 @pytest.mark.parametrize("where", ["handler", "on_drop"])
 def test_what_is_no_function_is_refused_as_a_handler(distcron: DistCron, function: Any, where: str) -> None:
@@ -545,10 +552,11 @@ def test_a_broker_without_the_middleware_has_no_handlers() -> None:
 # -- set up by hand -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", [[DistCron, DeadLetters], [DeadLetters, DistCron]])
-def test_middlewares_without_arguments_work_in_any_order(order: list[type[Any]]) -> None:
+@pytest.mark.parametrize("order", [*itertools.permutations([DistCron, DeadLetters, Retries])])
+@pytest.mark.parametrize("retries", [Retries, BackoffRetries])
+def test_middlewares_without_arguments_work_in_any_order(order: tuple[type[Any], ...], retries: type[Retries]) -> None:
     """As Django makes them, without install()."""
-    broker = StubBroker(middleware=[Retries(), *(make() for make in order)])
+    broker = StubBroker(middleware=[(retries if make is Retries else make)() for make in order])
     job = failing(broker)
     worker = Worker(broker, worker_timeout=5)
     worker.start()

@@ -182,6 +182,27 @@ def test_what_was_due_of_a_paused_schedule_is_recorded_as_paused() -> None:
     assert edit.record == Record("paused", NEXT - 5 * MINUTE, NEXT - MINUTE, 5, "unpaid")
 
 
+@pytest.mark.parametrize("change", [{}, {"timing": EveryTiming(7 * MINUTE)}], ids=str)
+def test_what_came_while_a_schedule_was_disabled_is_recorded_and_not_made_up_for(change: dict[str, Any]) -> None:
+    disabled, wanted = with_policy(SPEC, enabled=False), replace(SPEC, **change)
+    before = stored(disabled, NEXT - 5 * MINUTE)
+    record = Record("disabled", NEXT - 5 * MINUTE, NEXT - MINUTE, 5, "enabled=False")
+    assert edits.change(before, disabled, wanted, NOW) == Edit(
+        "job", before, wanted.to_json(), edits.next_score(wanted, NOW), record
+    )
+
+
+def test_a_schedule_that_is_enabled_with_nothing_due_keeps_its_cursor() -> None:
+    disabled = with_policy(SPEC, enabled=False)
+    edit = edits.change(stored(disabled), disabled, SPEC, NOW)
+    assert (edit.score, edit.record) == (NEXT, None)
+
+
+def test_disabling_leaves_what_is_due_to_the_next_pass() -> None:
+    edit = edits.change(stored(SPEC, NEXT - 5 * MINUTE), SPEC, with_policy(SPEC, enabled=False), NOW)
+    assert (edit.score, edit.record) == (NEXT - 5 * MINUTE, None)
+
+
 # -- pausing and resuming -----------------------------------------------------------------------------------
 
 

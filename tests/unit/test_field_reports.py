@@ -171,6 +171,31 @@ def test_a_machine_that_was_suspended_makes_up_for_it_by_policy_when_it_wakes(wo
     assert world.outcomes("skip")[-1] == ("missed", 2 * MINUTE, HOUR, 59)
 
 
+@pytest.mark.parametrize("where", ["code", "api"])
+def test_a_schedule_that_is_enabled_again_makes_up_for_nothing_though_no_beat_saw_it_disabled(
+    world: World, where: str
+) -> None:
+    """django-celery-beat 383, 537: enabling a task ran it at once, because its time had come while it was disabled."""
+    world.actor(every(24 * HOUR, name="other"))
+    world.at(0)
+
+    def say(enabled: bool) -> None:
+        schedule = every(HOUR, name="job", enabled=enabled, catch_up="all")
+        if where == "api":
+            world.distcron.schedules.put(schedule, "job")
+        else:
+            redeploy(world, schedule)
+
+    say(enabled=False)
+    world.at(HOUR)
+    world.clock.set(BEGIN + timedelta(seconds=5 * HOUR + 60))
+    say(enabled=True)
+    world.at(5 * HOUR + 61)
+    world.at(6 * HOUR)
+    assert world.fired() == [("job", 6 * HOUR)]
+    assert world.outcomes("job") == [("disabled", HOUR, 5 * HOUR, 5), ("enqueued", 6 * HOUR, 6 * HOUR, 1)]
+
+
 # -- what a pass costs ----------------------------------------------------------------------------------------
 
 

@@ -15,8 +15,8 @@ from tests.unit.sources import ROOT, Source, imported_modules, imports, run_time
 LAYERS: list[tuple[str, ...]] = [
     ("errors", "clock", "logs", "version", "waking", "batching"),
     # Expressions, durations, policies: pure.
-    ("suggestions", "durations", "zones", "cron_fields", "resting"),
-    ("policies", "cron_days", "backoff", "retry_after", "retry_budget"),
+    ("callables", "suggestions", "durations", "zones", "cron_fields", "resting"),
+    ("policies", "cron_days", "cron_slips", "backoff", "retry_after", "retry_budget"),
     ("cron_expression", "retrying"),
     ("cron_time", "describing"),
     ("timings", "clock_changes"),

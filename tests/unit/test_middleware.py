@@ -129,6 +129,35 @@ def test_an_actor_that_is_refused_leaves_no_schedule_behind(stub_broker: StubBro
     declare(stub_broker, cron("0 3 * * *"))
 
 
+@pytest.mark.parametrize("where", ["decorator", "periodic", "put"])
+def test_an_actor_that_is_a_class_is_asked_for_the_arguments_of_its_perform(
+    stub_broker: StubBroker, distcron: DistCron, where: str
+) -> None:
+    dramatiq.set_broker(stub_broker)
+
+    def give(*args: int) -> None:
+        schedule = every(60, args=args)
+
+        class Report(dramatiq.GenericActor):
+            class Meta:
+                periodic = [schedule] if where == "periodic" else []
+
+            def perform(self, tenant: int) -> None: ...
+
+        report: Any = Report
+        if where == "decorator":
+            schedule(report)
+        elif where == "put":
+            distcron.schedules.put(schedule, report)
+
+    with pytest.raises(ConfigurationError, match=r"does not fit its actor Report\(tenant.*too many"):
+        give(1, 2)
+    stub_broker.actors.clear()
+    give(7)
+    found: set[str] = {one.name for one in distcron.schedules.list()} | distcron.specs().keys()
+    assert found == {"Report"}
+
+
 def test_two_schedules_of_one_name_are_refused_and_both_actors_named(
     stub_broker: StubBroker, distcron: DistCron
 ) -> None:

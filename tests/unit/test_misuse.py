@@ -209,7 +209,7 @@ case("get_distcron(_)", lambda world, odd: get_distcron(odd))
 OF_POLICIES = {
     "catch_up": "",
     "overlap": "",
-    "misfire_grace_time": f"None {DURATION}",
+    "misfire_grace_time": f"None {POSITIVE}",
     "overlap_timeout": f"None {POSITIVE}",
     "spread": f"None {POSITIVE}",
     "expires": f"None {POSITIVE}",

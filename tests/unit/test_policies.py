@@ -32,9 +32,9 @@ def test_durations_come_out_in_milliseconds() -> None:
     assert checked_policy({"misfire_grace_time": timedelta(minutes=1)}) == {"misfire_grace_time": 60_000}
 
 
-def test_no_grace_time_means_no_limit_and_zero_is_zero() -> None:
+def test_no_grace_time_means_no_limit_and_the_shortest_is_a_tenth_of_a_second() -> None:
     assert checked_policy({"misfire_grace_time": None}) == {"misfire_grace_time": None}
-    assert checked_policy({"misfire_grace_time": 0}) == {"misfire_grace_time": 0}
+    assert checked_policy({"misfire_grace_time": 0.1}) == {"misfire_grace_time": 100}
 
 
 @pytest.mark.parametrize("value", get_args(CatchUp))
@@ -71,6 +71,16 @@ def test_a_grace_time_must_be_a_duration(value: Any) -> None:
         checked_policy({"misfire_grace_time": value})
 
 
+@pytest.mark.parametrize("value", [0, 0.099, timedelta(0)])
+def test_a_grace_that_every_tick_would_outlast_is_refused_with_what_is_meant(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"misfire_grace_time must be at least 0.1 s.*catch_up='skip'"):
+        checked_policy({"misfire_grace_time": value})
+
+
+def test_a_grace_that_was_stored_by_an_older_version_is_taken_as_it_is() -> None:
+    assert Policy.from_json({"misfire_grace_time": 0}).misfire_grace_time == 0
+
+
 def test_a_schedules_own_options_go_over_the_defaults() -> None:
     default = Policy(catch_up="all", misfire_grace_time=5, max_catch_up=7)
     assert default.overridden({}) == default
@@ -98,7 +108,7 @@ def test_another_way_to_overlap_is_refused_with_a_hint(value: str, hint: str) ->
         checked_policy({"overlap": value})
 
 
-DURATIONS = {"overlap_timeout": 1000, "spread": 1, "expires": 1, "misfire_grace_time": 0}
+DURATIONS = {"overlap_timeout": 1000, "spread": 1, "expires": 1, "misfire_grace_time": 100}
 
 
 @pytest.mark.parametrize("name", DURATIONS)
