@@ -33,4 +33,5 @@ def _leaves_months_out(day: CronField, month: CronField) -> bool:
     if day.is_star or day.has_hash or day.specials:
         return False
     alone = [number for number in day.values if number > 28 and number - 1 not in day.values]
-    return any(number > _MONTHS[one] for number in alone for one in month.values)
+    # One that no month named has is of leap years, and meant.
+    return any(0 < sum(number > _MONTHS[one] for one in month.values) < len(month.values) for number in alone)

@@ -415,7 +415,7 @@ def test_the_day_rule_follows_the_star_at_the_start(text: str, rule: str) -> Non
         ("*/1 9,17 * * *", "minute '*' beside hour '9,17'"),
         ("0 0 31 * *", "day-of-month '31': a month without such a day is passed over; L is the last day of each"),
         ("0 0 15,30 * *", "day-of-month '15,30': a month without such a day is passed over"),
-        ("0 0 29 2 *", "day-of-month '29': a month without such a day is passed over"),
+        ("0 0 29 1,2 *", "day-of-month '29': a month without such a day is passed over"),
     ],
 )
 def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
@@ -439,6 +439,7 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
         "*/5 3 * * *",
         "0 0 31 1,12 *",
         "0 0 30 4 *",
+        "0 0 29 2 *",
         "0 0 25-31 * *",
         "0 0 28 * *",
     ],
