@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dramatiq.middleware import Middleware
 
 from ..api.status import is_heard
-from ..errors import DistCronError
+from ..errors import DistCronError, StoreRefused
 from ..letters import DLQ_ACTOR
 from ..logs import get_logger
 from ..store.base import REMEMBERED, Instance
@@ -74,6 +74,7 @@ class Presence(Middleware):
         self._started_at: int | None = None
         self._queues: list[str] = []
         self._warned = False
+        self._refused = False
 
     @property
     def is_told(self) -> bool:
@@ -110,13 +111,26 @@ class Presence(Middleware):
         while True:
             try:
                 self._tell(broker)
+                self._refused = False
                 self._warn_of_handlers(broker)
+            except StoreRefused as error:
+                self._tell_refused(error)
             except DistCronError as error:
                 self.logger.debug("The worker could not tell that it is there: %s", error)
             except Exception:
                 self.logger.exception("Telling that the worker is there failed unexpectedly; it goes on.")
             if self._stopped.wait(_EACH):
                 return
+
+    def _tell_refused(self, error: StoreRefused) -> None:
+        """Once, and before the first message ends: what is refused here is refused there too."""
+        if not self._refused:
+            self._refused = True
+            self.logger.error(
+                "This worker may not record that it is there, so probably not how messages end, their retries and dead "
+                "letters either: %s",
+                error,
+            )
 
     def _tell(self, broker: Broker) -> None:
         store = self._backend().store

@@ -21,6 +21,7 @@ from dramatiq_distcron import (
     get_distcron,
     install,
 )
+from dramatiq_distcron.errors import StoreRefused
 from dramatiq_distcron.middleware.distcron import installed
 from dramatiq_distcron.schedules import Schedule
 
@@ -323,6 +324,21 @@ def test_a_worker_with_the_middleware_runs_what_others_enqueue(stub_broker: Stub
     worker.join()
     worker.stop()
     assert ran == [5]
+
+
+def test_a_worker_that_may_not_record_anything_says_so_once_as_soon_as_it_is_up(
+    stub_broker: StubBroker, distcron: DistCron, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StoreRefused("No permissions to access a key")
+
+    looks = iter([False, False, True])
+    monkeypatch.setattr(distcron.presence._stopped, "wait", lambda seconds: next(looks))
+    monkeypatch.setattr(distcron.open_backend().store, "heartbeat", refuse)
+    distcron.presence._run(stub_broker)
+    (told,) = [one.message for one in caplog.records if one.levelname == "ERROR"]
+    assert told.startswith("This worker may not record that it is there")
+    assert told.endswith("No permissions to access a key")
 
 
 def test_the_middleware_starts_no_process_of_its_own() -> None:
