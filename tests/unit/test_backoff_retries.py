@@ -388,6 +388,51 @@ def test_a_retry_has_the_arguments_that_its_actor_was_given(
     assert seen == [([1], {"left": 2})] * 3
 
 
+def test_a_retry_has_what_was_given_also_if_what_is_left_is_equal_to_it(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    seen: list[str] = []
+
+    def job(given: dict[str, Any]) -> None:
+        seen.append(repr(given))
+        given.update(a=True, b=[1.0])
+        if len(seen) < 3:
+            raise ValueError("no")
+
+    dramatiq.actor(job, broker=stub_broker, backoff=0).send({"a": 1, "b": [1]})
+    start()
+    stub_broker.join("default", timeout=20_000)
+    assert seen == ["{'a': 1, 'b': [1]}"] * 3
+
+
+def test_a_message_that_its_failed_actor_left_alone_stays_the_one_that_middlewares_have_seen(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    met: list[Any] = []
+
+    class Seeing(Middleware):
+        def before_process_message(self, broker: Any, message: Any) -> None:
+            met.append(message._message)
+
+        def after_process_message(
+            self, broker: Any, message: Any, *, result: Any = None, exception: Any = None
+        ) -> None:
+            met.append(message._message)
+
+    # Before ours: it is told after it how the run went.
+    stub_broker.add_middleware(Seeing(), before=type(stub_broker.middleware[0]))
+
+    def job(items: list[Any]) -> None:
+        if len(met) < 2:
+            raise ValueError("no")
+
+    dramatiq.actor(job, broker=stub_broker, backoff=0).send([1])
+    start()
+    stub_broker.join("default", timeout=20_000)
+    assert len(met) == 4
+    assert met[0] is met[1]
+
+
 def test_what_a_middleware_takes_out_for_the_run_and_puts_back_after_it_is_in_the_retry(
     stub_broker: StubBroker, distcron: DistCron, start: Start
 ) -> None:
