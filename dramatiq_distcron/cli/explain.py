@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dramatiq.asyncio import async_to_sync
 from dramatiq.middleware import AsyncIO
 
 from ..clock import wall_ms
@@ -199,12 +200,16 @@ def _beside(actor: Actor[Any, Any], schedule: Schedule) -> Iterator[str]:
     broker = actor.broker
     for option in sorted(schedule.options.keys() & _CELERYS.keys() - broker.actor_options):
         yield f"options has {option!r}, which Dramatiq does not know: {_CELERYS[option]}"
-    is_async = inspect.iscoroutinefunction(inspect.unwrap(actor.fn))
-    if is_async and not any(isinstance(one, AsyncIO) for one in broker.middleware):
+    if _is_awaited_by_dramatiq(actor.fn) and not any(isinstance(one, AsyncIO) for one in broker.middleware):
         yield f"its actor {actor.actor_name!r} is async and cannot run: the broker has no AsyncIO middleware"
     told = actor.options.get("on_retry_exhausted")
     if told is not None and told not in broker.actors:
         yield f"on_retry_exhausted={told!r} names no actor of the modules that were loaded"
+
+
+def _is_awaited_by_dramatiq(fn: Any) -> bool:
+    """Whether it is Dramatiq's wrapper of an ``async`` function. Another decorator may run one in its own way."""
+    return getattr(fn, "__globals__", {}).get("__name__") == async_to_sync.__module__
 
 
 def _place(actor: Actor[Any, Any]) -> str:

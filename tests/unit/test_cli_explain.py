@@ -313,6 +313,20 @@ def test_check_warns_of_what_does_nothing_or_cannot_work(
     assert check(schedules, "--warnings-ok")[0] == Exit.OK
 
 
+def test_check_lets_an_async_function_be_that_another_decorator_runs(check: Callable[..., Any]) -> None:
+    decorated = """[])
+def first(): ...
+def run(fn):
+    import asyncio, functools
+    return functools.wraps(fn)(lambda *args: asyncio.run(fn(*args)))
+@dramatiq.actor(periodic=every(60))
+@run
+async def later(): ...
+@dramatiq.actor("""
+    code, out, _ = check(decorated)
+    assert (code, "Finding" in out) == (Exit.OK, False)
+
+
 @pytest.mark.parametrize(
     "schedules",
     [
