@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +32,13 @@ def stopped_by_signal() -> Wake:
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Ends what runs inside as Ctrl-C does, so that it can say how far it came."""
+    """Ends what runs inside as Ctrl-C does, so that it can say how far it came.
+
+    In a thread of a program that calls the command nothing changes: signals are the main thread's.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def end(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -40,4 +47,5 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        # None is a handler that was not set in Python, which cannot be put back.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,14 @@ def test_a_redrive_that_is_interrupted_says_how_far_it_came(
     assert "It ended early: 1 letter went back. Call it again to go on." in err
     monkeypatch.undo()
     assert dlq.json("redrive", "--all")["redriven"] == 3
+
+
+def test_a_redrive_gives_back_who_hears_signals_and_in_another_thread_leaves_them_alone(dlq: Dlq) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert dlq.run("redrive", "s0")[0] == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(dlq.run, "redrive", "s1").result()[0] == 0
 
 
 @pytest.mark.parametrize(
