@@ -150,11 +150,11 @@ class DeadLetterQueue:
         wanted.look_up(self._backend().store)
         return wanted
 
-    def _walk(self, wanted: Filter) -> Iterator[LetterRow]:
-        """All that fit, the oldest first. Those that are dropped on the way do no harm."""
+    def _walk(self, wanted: Filter, *, oldest_first: bool = True) -> Iterator[LetterRow]:
+        """All that fit, in the order of their deaths. Those that are dropped on the way do no harm."""
         after: tuple[int, str] | None = None
         while True:
-            rows = self._backend().store.letters(wanted.query(oldest_first=True), _BATCH, after)
+            rows = self._backend().store.letters(wanted.query(oldest_first=oldest_first), _BATCH, after)
             if not rows:
                 return
             for row in rows:
@@ -261,19 +261,20 @@ class DeadLetterQueue:
             checked_limit(limit)
         missing: builtins.list[str] = []
         rows = self._rows(ids, missing) if ids else self._walk(self._until_now(filters))
-        dropped = self._drop(islice(rows, limit))
+        dropped = self._drop(row.id for row in islice(rows, limit))
         _refuse_unknown(ids, missing)
         return dropped
 
     def purge(self) -> int:
         """Drops every letter there is now. Returns how many."""
         wanted = self._until_now({})
-        # Some may come from a host, or a time, whose clock was ahead. What dies from now on is not meant.
-        ahead = list(self._walk(self._filter({"since": wanted.until + 1})))
-        return self._drop(chain(self._walk(wanted), ahead))
+        # Some may come from a host, or a time, whose clock was ahead. What dies from now on is not meant: it would come
+        # behind the others as long as it is looked for there, so that there might be no end.
+        ahead = [row.id for row in self._walk(self._filter({"since": wanted.until + 1}), oldest_first=False)]
+        return self._drop(chain((row.id for row in self._walk(wanted)), ahead))
 
-    def _drop(self, rows: Iterator[LetterRow]) -> int:
-        return sum(self._backend().store.drop_letters([row.id for row in batch]) for batch in batches(rows, _BATCH))
+    def _drop(self, ids: Iterable[str]) -> int:
+        return sum(self._backend().store.drop_letters(batch) for batch in batches(ids, _BATCH))
 
     # -- elsewhere ------------------------------------------------------------------------------------------
 

@@ -1382,6 +1382,25 @@ def test_a_purge_drops_nothing_that_dies_meanwhile(some: DistCron, monkeypatch: 
     assert ids(some) == ["new"]
 
 
+def test_a_purge_comes_to_its_end_while_one_after_the_other_dies(
+    some: DistCron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: Any = some.open_backend().store
+    letters, now, dead = store.letters, store.now(), list[str]()
+
+    def die_and_look(*given: Any) -> Any:
+        assert len(dead) < 100
+        dead.append(f"new{len(dead)}")
+        put(some, dead[-1], now + 1000 + len(dead))
+        return letters(*given)
+
+    monkeypatch.setattr(store, "letters", die_and_look)
+    # Of those who die just when it begins nobody can say whether they are meant.
+    assert some.dead_letters.purge() == 3 + 1
+    monkeypatch.undo()
+    assert set(ids(some)) == set(dead[1:])
+
+
 def test_an_export_comes_back_as_it_was(some: DistCron) -> None:
     before = some.dead_letters.list()
     lines = list(some.dead_letters.export())
