@@ -111,10 +111,7 @@ class Presence(Middleware):
         while True:
             try:
                 self._tell(broker)
-                self._refused = False
                 self._warn_of_handlers(broker)
-            except StoreRefused as error:
-                self._tell_refused(error)
             except DistCronError as error:
                 self.logger.debug("The worker could not tell that it is there: %s", error)
             except Exception:
@@ -134,10 +131,15 @@ class Presence(Middleware):
 
     def _tell(self, broker: Broker) -> None:
         store = self._backend().store
-        if self._started_at is None:
-            self._started_at = store.now()
-        about = about_process(broker, "worker", self._started_at, queues=self._queues)
-        store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
+        try:
+            if self._started_at is None:
+                self._started_at = store.now()
+            about = about_process(broker, "worker", self._started_at, queues=self._queues)
+            store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
+        except StoreRefused as error:
+            self._tell_refused(error)
+            raise
+        self._refused = False
 
     def _warn_of_handlers(self, broker: Broker) -> None:
         """Once, if nobody will tell the handlers of dead letters, or only some of them."""

@@ -341,6 +341,42 @@ def test_a_worker_that_may_not_record_anything_says_so_once_as_soon_as_it_is_up(
     assert told.endswith("No permissions to access a key")
 
 
+def test_a_worker_that_may_record_and_not_look_who_else_is_there_says_nothing_wrong(
+    stub_broker: StubBroker, distcron: DistCron, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        asked.append("who")
+        raise StoreRefused("No permissions to run the 'zrangebyscore' command")
+
+    looks = iter([False, False, True])
+    distcron.dead_letters.handler(lambda letter: None)
+    monkeypatch.setattr(distcron.presence._stopped, "wait", lambda seconds: next(looks))
+    monkeypatch.setattr(distcron.open_backend().store, "instances", refuse)
+    distcron.presence._run(stub_broker)
+    assert asked
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
+def test_a_worker_that_may_not_record_again_says_so_again(
+    stub_broker: StubBroker, distcron: DistCron, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = distcron.open_backend().store
+    beats, heartbeat = iter([True, False, True, True]), store.heartbeat
+
+    def at_times(*given: Any, **named: Any) -> None:
+        if next(beats):
+            raise StoreRefused("No permissions to access a key")
+        heartbeat(*given, **named)
+
+    looks = iter([False, False, False, True])
+    monkeypatch.setattr(distcron.presence._stopped, "wait", lambda seconds: next(looks))
+    monkeypatch.setattr(store, "heartbeat", at_times)
+    distcron.presence._run(stub_broker)
+    assert len([one for one in caplog.records if one.levelname == "ERROR"]) == 2
+
+
 def test_the_middleware_starts_no_process_of_its_own() -> None:
     assert DistCron().forks == []
 
