@@ -232,6 +232,18 @@ def test_while_a_redriven_tick_holds_its_schedule_up_the_history_tells_of_it(app
     assert (tick.run.state, tick.run.finished_at) == ("queued", None)
     with pytest.raises(RunOutstanding, match=f"message {tick.run.message_id} is not"):
         distcron.schedules.trigger("nightly")
+    # So it does of a letter that is sent back for the second time: its tick is the same.
+    app.start()
+    app.await_deaths(1)
+    app.stop()
+    before, (tick,) = tick.run, distcron.schedules.history("nightly")
+    assert tick.run is not None
+    assert (tick.run.state, tick.run.message_id) == ("dead", before.message_id)
+    assert app.letters.redrive(all=True).redriven == 1
+    (tick,) = distcron.schedules.history("nightly")
+    assert tick.run is not None
+    assert tick.run.state == "queued"
+    assert tick.run.message_id not in (tick.message_id, before.message_id)
 
 
 def test_a_message_whose_actor_is_gone_is_refused_by_the_url_alone_too(app: App, server: Server) -> None:
