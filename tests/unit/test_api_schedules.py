@@ -23,6 +23,7 @@ from dramatiq_distcron.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from dramatiq_distcron.letters import DLQ_ACTOR, DLQ_QUEUE
 from dramatiq_distcron.publishing import Vetoed
 from dramatiq_distcron.specs import FORMAT, NotForUs
 from dramatiq_distcron.store.base import NEVER, Instance
@@ -142,6 +143,14 @@ def test_an_actor_that_a_running_process_told_of_may_be_named(world: World, sche
     assert (info.actor, info.queue) == ("elsewhere", "slow")
     with pytest.raises(ConfigurationError, match="Did you mean 'elsewhere'"):
         schedules.put(every(10), "elsewher")
+
+
+def test_the_actor_that_tells_of_dead_letters_is_not_offered(world: World, schedules: Schedules) -> None:
+    told = {"role": "worker", "actors": {DLQ_ACTOR: DLQ_QUEUE, "elsewhere": "slow"}}
+    world.store.heartbeat(Instance("w1", told), keep=60_000)
+    with pytest.raises(ConfigurationError, match="No actor") as refused:
+        schedules.put(every(10), f"{DLQ_ACTOR}s")
+    assert f"'{DLQ_ACTOR}'" not in str(refused.value)
 
 
 @pytest.mark.parametrize("argument", [object(), {1, 2}, datetime(2026, 1, 1), b"bytes"])
