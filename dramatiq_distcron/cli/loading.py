@@ -15,7 +15,7 @@ from typing import Any
 
 import dramatiq
 import dramatiq.broker
-from dramatiq import Actor, Broker
+from dramatiq import Actor, Broker, GenericActor
 
 from ..errors import ConfigurationError, ConflictError, DistCronError
 from ..logs import get_logger
@@ -145,7 +145,7 @@ def _named_broker(module: ModuleType, attribute: str) -> Broker:
         raise LoadError(f"Module {module.__name__!r} has no {attribute!r}.{_brokers_hint(module)}") from None
     if isinstance(found, Broker):
         return found
-    if isinstance(found, Actor):
+    if isinstance(found, (Actor, GenericActor)):
         # It can be called, but that would run it.
         raise LoadError(f"{module.__name__}:{attribute} is an actor and not a broker.{_brokers_hint(module)}")
     if callable(found):

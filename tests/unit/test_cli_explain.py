@@ -313,6 +313,21 @@ def test_check_warns_of_what_does_nothing_or_cannot_work(
     assert check(schedules, "--warnings-ok")[0] == Exit.OK
 
 
+def test_check_needs_no_redis_for_an_app_that_is_told_of_it_where_it_runs(check: Callable[..., Any]) -> None:
+    """Its broker is not on Redis, and where the state is says ``DISTCRON_REDIS_URL``."""
+    elsewhere = """[])
+def first(): ...
+class Other(dramatiq.Broker):
+    def declare_queue(self, queue_name):
+        self.queues[queue_name] = None
+other = Other(middleware=[])
+install(other)
+dramatiq.set_broker(other)
+@dramatiq.actor(periodic=every(60)"""
+    code, out, _ = check(elsewhere)
+    assert (code, "Finding" in out) == (Exit.OK, False)
+
+
 def test_check_lets_an_async_function_be_that_another_decorator_runs(check: Callable[..., Any]) -> None:
     decorated = """[])
 def first(): ...

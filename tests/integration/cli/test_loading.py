@@ -143,6 +143,15 @@ def test_an_actor_in_the_place_of_the_broker_is_refused_and_not_run(app: App) ->
     assert app.refused(2, f"{name}:job") == f"{name}:job is an actor and not a broker. Brokers in it: {name}:broker."
 
 
+def test_a_class_of_an_actor_in_the_place_of_the_broker_is_not_run_either(app: App) -> None:
+    job = """
+class Job(dramatiq.GenericActor):
+    def perform(self): raise SystemExit(77)
+"""
+    name = app.stub(job)
+    assert app.refused(2, f"{name}:Job") == f"{name}:Job is an actor and not a broker. Brokers in it: {name}:broker."
+
+
 @pytest.mark.parametrize(
     ("actors", "told"),
     [
