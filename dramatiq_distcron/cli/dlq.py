@@ -68,7 +68,8 @@ def _list(args: argparse.Namespace) -> int:
     distcron = open_state(args)
     filters = filters_of(args, distcron)
     page = distcron.dead_letters.fill(limit=args.limit, cursor=args.cursor, **filters)
-    if page.cursor is None and not page.letters:
+    # Programs ask often, and all keys would be walked through for one that finds nothing at all.
+    if page.cursor is None and not page.letters and (filters or not args.json):
         print(why_none(distcron, filters), file=sys.stderr)
     if args.json:
         print_json({"dead_letters": [_brief(one) for one in page.letters], "cursor": page.cursor})

@@ -43,7 +43,8 @@ def _list(args: argparse.Namespace) -> int:
     distcron = open_state(args)
     found = distcron.retries.list(actor=args.actor, queue=args.queue, limit=args.limit)
     waiting, budgets = distcron.retries.count(), distcron.retries.budgets()
-    if not found:
+    # Programs ask often, and all keys would be walked through for one that finds nothing at all.
+    if not found and (waiting or not args.json):
         print(_why_none(distcron, waiting), file=sys.stderr)
     if args.json:
         print_json(

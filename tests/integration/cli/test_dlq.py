@@ -210,6 +210,7 @@ def test_a_filter_that_fits_nothing_is_told_with_the_nearest_value(dlq: Dlq, arg
 def test_where_nothing_is_kept_it_is_told_where_was_looked(empty: Dlq, verb: str) -> None:
     err = empty.run(verb, *(["--all"] if verb == "redrive" else []))[2]
     assert f"No dead letters of app 'default' are kept in namespace {empty.broker.namespace!r} of redis://" in err
+    assert empty.run("list", "--json")[2] == ""
 
 
 def test_a_time_since_1970_is_not_taken_for_so_many_seconds_ago(dlq: Dlq) -> None:

@@ -107,12 +107,14 @@ def test_the_list_can_be_narrowed_and_cut(app: Waiting) -> None:
 
 
 def test_where_nothing_is_found_it_is_said_where_one_looked(app: Waiting) -> None:
-    assert "None of the 4 messages that wait fits." in app.run("list", "--actor", "nobody")[2]
+    # And nothing else: none of those that wait is meant.
+    assert app.run("list", "--actor", "nobody")[2] == "None of the 4 messages that wait fits.\n"
     app.run("run-now", "--all")
     app.distcron.open_backend().store.move_retries(10)
     code, _, err = app.run("list")
     assert code == 0
     assert f"No message of app 'default' waits in namespace '{app.broker.namespace}' of redis://" in err
+    assert app.run("list", "--json")[2] == ""
 
 
 def test_one_is_made_due_at_once_by_its_id_or_its_key(app: Waiting) -> None:
