@@ -218,6 +218,17 @@ def test_show_tells_the_last_fire_time_with_its_outcome(shop: App, client: Any) 
     assert re.search(r"^last: +\d{4}-.*:00:00Z \(.+ ago\) enqueued$", shop.state("show", "hourly").out, re.MULTILINE)
 
 
+def test_show_tells_what_a_schedule_waits_for(shop: App) -> None:
+    skipping = HOURLY.replace("hours=1", "hours=1, overlap='skip'")
+    shop.beat(shop.on_redis(skipping))
+    assert "waits for" not in shop.state("show", "hourly").out
+    id = shop.state("trigger", "hourly", "--json").json["message_id"]
+    assert re.search(f"^waits for: +the end of message {id}$", shop.state("show", "hourly").out, re.MULTILINE)
+    # By now its runs may overlap.
+    shop.beat(shop.on_redis(HOURLY))
+    assert "waits for" not in shop.state("show", "hourly").out
+
+
 def test_show_tells_why_a_schedule_is_disabled(shop: App, client: Any) -> None:
     client.hset(f"{shop.namespace}:distcron:default:schedules", "bad", "{rubbish")
     shown = shop.state("show", "bad").out
@@ -283,7 +294,10 @@ def test_history_shows_to_people_why_a_run_is_dead(shop: App, monkeypatch: pytes
 
     monkeypatch.setattr(Schedules, "history", ended)
     _, row = shop.state("history", "hourly").out.splitlines()
-    assert re.search(r" dead +[0-9a-f-]{36} +triggered; ValueError: x{88}\.\.\.$", row)
+    assert re.search(r" dead +0{36} +triggered; ValueError: x{88}\.\.\.$", row)
+    told = shop.state("history", "hourly", "--json").json["ticks"][0]["run"]
+    beginning = "1970-01-01T00:00:00.000Z"
+    assert told == {"state": "dead", "started_at": beginning, "finished_at": beginning, "error": run.error}
 
 
 def test_history_shows_the_newest_first_and_not_more_than_asked_for(shop: App) -> None:
