@@ -442,6 +442,7 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
         "0 0 29 2 *",
         "0 0 25-31 * *",
         "0 0 28 * *",
+        "0 0 H(30-31) * *",
     ],
 )
 def test_what_is_usual_is_not_warned_about(text: str) -> None:

@@ -10,10 +10,12 @@ import dramatiq
 import pytest
 from dramatiq import Worker
 from dramatiq.brokers.stub import StubBroker
+from dramatiq.middleware import Middleware, Retries
 
 from dramatiq_distcron import (
     ConfigurationError,
     ConflictError,
+    DeadLetters,
     DistCron,
     ScheduleError,
     cron,
@@ -339,6 +341,22 @@ def test_a_worker_that_may_not_record_anything_says_so_once_as_soon_as_it_is_up(
     (told,) = [one.message for one in caplog.records if one.levelname == "ERROR"]
     assert told.startswith("This worker may not record that it is there")
     assert told.endswith("No permissions to access a key")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (DistCron, "has two DistCron middlewares"),
+        (DeadLetters, "has two DeadLetters middlewares"),
+        (Retries, "Several middlewares of this broker retry messages: BackoffRetries, Retries"),
+    ],
+)
+def test_nothing_is_done_with_a_middleware_that_is_there_twice(
+    stub_broker: StubBroker, distcron: DistCron, more: type[Middleware], told: str
+) -> None:
+    stub_broker.middleware.append(more())
+    with pytest.raises(ConflictError, match=told):
+        distcron.open_backend()
 
 
 def test_a_worker_that_may_record_and_not_look_who_else_is_there_says_nothing_wrong(
