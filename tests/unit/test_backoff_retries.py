@@ -28,6 +28,7 @@ from dramatiq_distcron import (
     install,
 )
 from dramatiq_distcron.errors import SettlePostponed, StoreUnavailable
+from dramatiq_distcron.middleware import settle
 from dramatiq_distcron.middleware.marks import Marks, marks_of
 from dramatiq_distcron.middleware.telling import HISTORY
 from tests.support import queued
@@ -431,6 +432,55 @@ def test_a_message_that_its_failed_actor_left_alone_stays_the_one_that_middlewar
     stub_broker.join("default", timeout=20_000)
     assert len(met) == 4
     assert met[0] is met[1]
+
+
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_a_letter_has_what_a_middleware_before_ours_puts_back_after_the_run(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, is_changed: bool
+) -> None:
+    class Context(Middleware):
+        def before_process_message(self, broker: Any, message: Any) -> None:
+            self.user = message.kwargs.pop("user")
+
+        def after_process_message(
+            self, broker: Any, message: Any, *, result: Any = None, exception: Any = None
+        ) -> None:
+            message.kwargs["user"] = self.user
+
+    stub_broker.add_middleware(Context(), before=type(stub_broker.middleware[0]))
+
+    def job(items: list[Any]) -> None:
+        if is_changed:
+            items.clear()
+        raise ValueError("no")
+
+    actor = dramatiq.actor(job, broker=stub_broker, max_retries=0)
+    stub_broker.enqueue(actor.message([1]).copy(kwargs={"user": 7}))
+    start()
+    stub_broker.join("default", timeout=20_000, fail_fast=False)
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.message["args"], letter.message["kwargs"]) == ([[1]], {"user": 7})
+
+
+def test_a_message_that_ran_well_is_left_as_it_is(
+    stub_broker: StubBroker, distcron: DistCron, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sends it again, and it is the usual case: nothing is decoded for it."""
+    seen, decoded = list[Any](), list[Any]()
+    monkeypatch.setattr(settle, "as_it_came", lambda message: decoded.append(message) or message._message)
+
+    class Seeing(Middleware):
+        def after_process_message(
+            self, broker: Any, message: Any, *, result: Any = None, exception: Any = None
+        ) -> None:
+            seen.append((message.args, exception))
+
+    stub_broker.add_middleware(Seeing(), before=type(stub_broker.middleware[0]))
+    dramatiq.actor(lambda items: items.append(2), broker=stub_broker, actor_name="job").send([1])
+    start()
+    stub_broker.join("default", timeout=20_000)
+    assert seen == [(([1, 2],), None)]
+    assert not decoded
 
 
 def test_what_a_middleware_takes_out_for_the_run_and_puts_back_after_it_is_in_the_retry(
