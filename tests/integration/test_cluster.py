@@ -154,3 +154,10 @@ def test_letters_are_kept_found_and_sent_back_in_a_cluster(cluster: Cluster, nam
         wait_until(lambda: len(ran) == 149, "the runs")
     finally:
         worker.stop()
+
+
+def test_a_password_that_the_cluster_does_not_ask_for_keeps_nobody_out(cluster: Cluster) -> None:
+    with redis.RedisCluster("127.0.0.1", cluster.nodes[0].port, password="secret", protocol=3) as workers:
+        client = Connection.from_client(workers).client(5)
+    assert client.ping()
+    client.close()
