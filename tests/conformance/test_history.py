@@ -59,6 +59,16 @@ def test_the_end_of_a_run_is_told_with_its_tick_and_is_no_record_of_its_own(rig:
     assert [state for _, _, state in shown(rig, limit=2)] == ["queued", "dead"]
 
 
+def test_a_tick_that_died_stays_so_while_the_run_of_the_next_one_is_outstanding(rig: Rig, hands: Hands) -> None:
+    rig.put("job", 1000)
+    hands.fire("job", 1000, run_before=NO_RUN)
+    (message,) = hands.take()
+    rig.store.settle(hands.ending(message, "dead", error="ValueError: bad"))
+    hands.fire("job", 2000, run_before=NO_RUN)
+    assert rig.store.outstanding("job")
+    assert shown(rig) == [("job", "2000", "queued"), ("job", "1000", "dead")]
+
+
 def test_many_records_and_ends_are_put_together(rig: Rig, hands: Hands) -> None:
     """More than are read at once, and the ends of runs between them."""
     rig.put("job", 1000)

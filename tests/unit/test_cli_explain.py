@@ -313,6 +313,16 @@ def test_check_warns_of_what_does_nothing_or_cannot_work(
     assert check(schedules, "--warnings-ok")[0] == Exit.OK
 
 
+def test_check_lets_an_option_be_that_a_middleware_of_the_app_knows(check: Callable[..., Any]) -> None:
+    routed = """every(60, options={'queue': 'high'}))
+def first(): ...
+class Router(dramatiq.Middleware):
+    actor_options = {"queue"}
+broker.add_middleware(Router())
+@dramatiq.actor("""
+    assert check(routed)[0] == Exit.OK
+
+
 def test_check_needs_no_redis_for_an_app_that_is_told_of_it_where_it_runs(check: Callable[..., Any]) -> None:
     """Its broker is not on Redis, and where the state is says ``DISTCRON_REDIS_URL``."""
     elsewhere = """[])

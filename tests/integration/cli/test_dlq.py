@@ -288,6 +288,14 @@ def test_a_redrive_gives_back_who_hears_signals_and_in_another_thread_leaves_the
         assert pool.submit(dlq.run, "redrive", "s1").result()[0] == 0
 
 
+def test_a_redrive_leaves_nobody_without_an_answer_to_sigterm(dlq: Dlq, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the handler before was not set in Python, nothing of it can be put back."""
+    heard: list[Any] = []
+    monkeypatch.setattr("dramatiq_distcron.cli.signals.signal.signal", lambda *given: heard.append(given))
+    assert dlq.run("redrive", "s0")[0] == 0
+    assert heard[-1] == (signal.SIGTERM, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     "argv",
     [
