@@ -74,7 +74,7 @@ class _ImportOver(MemoryStore):
 def _purge_to_the_newest(self: DeadLetterQueue) -> int:
     wanted = self._until_now({})
     wanted.until = max([wanted.until, *(row.dead_at for row in self._backend().store.letters(Query(), 1))])
-    return self._drop(self._walk(wanted))
+    return self._drop(row.id for row in self._walk(wanted))
 
 
 class _DropAsAsked(MemoryStore):
