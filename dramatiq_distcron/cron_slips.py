@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, CronField, FieldKind
+from .cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, CronField, FieldKind
 
 __all__ = ["slips"]
 
@@ -18,7 +18,8 @@ def slips(fields: Mapping[FieldKind, CronField]) -> Iterator[str]:
         if finer in fields and _is_left_open(fields[finer], fields[coarser]):
             beside = f"{finer.name} '*' beside {coarser.name} {fields[coarser].text!r}"
             yield f"{beside}: all {finer.size} {finer.name}s match, and it fires in each; for once write 0"
-    if _leaves_months_out(fields[DAY], fields[MONTH]):
+    # Where a day of the week matches besides, no month is passed over.
+    if fields[WEEKDAY].is_star and _leaves_months_out(fields[DAY], fields[MONTH]):
         yield f"day-of-month {fields[DAY].text!r}: a month without such a day is passed over; L is the last day of each"
 
 
@@ -30,8 +31,9 @@ def _is_left_open(finer: CronField, coarser: CronField) -> bool:
 
 def _leaves_months_out(day: CronField, month: CronField) -> bool:
     """Whether a day is named, and not by a step or a range, that some month named does not have."""
-    if day.is_star or day.has_hash or day.specials:
+    if day.is_star or day.has_hash:
         return False
-    alone = [number for number in day.values if number > 28 and number - 1 not in day.values]
+    near = {number + step for number in day.values for step in (-1, 1)}
+    alone = [number for number in day.values if number > 28 and number not in near]
     # One that no month named has is of leap years, and meant.
     return any(0 < sum(number > _MONTHS[one] for one in month.values) < len(month.values) for number in alone)

@@ -440,6 +440,7 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
         "0 0 31 1,12 *",
         "0 0 30 4 *",
         "0 0 29 2 *",
+        "0 0 29-31 * *",
         "0 0 25-31 * *",
         "0 0 28 * *",
         "0 0 H(30-31) * *",
@@ -447,6 +448,11 @@ def test_what_is_often_not_meant_is_warned_about(text: str, part: str) -> None:
 )
 def test_what_is_usual_is_not_warned_about(text: str) -> None:
     assert parse(text).warnings() == ()
+
+
+def test_a_month_without_the_day_is_not_passed_over_where_weekdays_match_besides() -> None:
+    (warning,) = parse("0 0 31 * 1").warnings()
+    assert "either does" in warning
 
 
 @pytest.mark.parametrize(("text", "part"), [("* 5 3 * * *", "second '*' beside minute '5'"), ("0 * 3 * * *", "minute")])
