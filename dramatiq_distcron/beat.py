@@ -38,6 +38,8 @@ _LONGEST_WAIT = 5.0
 _HEARTBEAT = 15.0
 #: How often runs are looked at whose message may be gone, in seconds.
 _SWEEP = 10.0
+#: How often retries are looked at, in seconds. Workers do so each second: whoever is to run them is there to do it.
+_RETRIES = 15.0
 #: The rest after an unexpected error, in seconds.
 _REST = 5.0
 #: A pass that made no step for so long is stuck, in lives of the lease and in seconds.
@@ -83,7 +85,7 @@ class Beat:
         self.scheduler = self._make_scheduler()
         self._staff = Staff(self.backend.store, self._clock)
         self._keeper = Keeper(self.lease, self._progress, self._renewed)
-        self._mover = Mover(distcron.open_backend, self._clock)
+        self._mover = Mover(distcron.open_backend, self._clock, look=_RETRIES)
         self._trouble = Trouble(self.backend.where, self._clock, self.logger)
         self._watcher = threading.Thread(target=self._watch, name="distcron-wake", daemon=True)
         self._wake = Wake()

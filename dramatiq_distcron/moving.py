@@ -44,9 +44,10 @@ class Mover:
     """Parameters:
     backend: opens the store and the publisher.
     clock: of this process.
+    look: how often it is looked whether somebody else's retries are due, in seconds.
     """
 
-    def __init__(self, backend: Callable[[], Backend], clock: Clock | None = None) -> None:
+    def __init__(self, backend: Callable[[], Backend], clock: Clock | None = None, look: float = _LOOK) -> None:
         self.logger = get_logger(__name__, type(self))
         #: How often the thread met an error and went on.
         self.errors = 0
@@ -56,6 +57,7 @@ class Mover:
         self._next_chores = 0.0
         self._backend = backend
         self._clock = clock or SystemClock()
+        self._look = look
         self._changed = threading.Condition()
         self._next: float | None = None
         self._offset: float | None = None
@@ -171,7 +173,7 @@ class Mover:
     def _wait(self) -> None:
         with self._changed:
             # Not all processes at the same time.
-            look = self._clock.monotonic() + _LOOK * random.uniform(0.8, 1.0)
+            look = self._clock.monotonic() + self._look * random.uniform(0.8, 1.0)
             while not self._is_over:
                 until = look if self._next is None else min(look, self._next)
                 left = until - self._clock.monotonic()

@@ -359,3 +359,30 @@ def test_a_server_that_is_not_there_at_start_is_waited_for(
         wait_until(lambda: per_tick(distcron), "a tick")
         running.stop()
     broker.client.close()
+
+
+def commands(client: Any) -> int:
+    """How many were carried out so far, with those inside scripts, and without the question itself."""
+    return sum(one["calls"] for name, one in client.info("commandstats").items() if name != "cmdstat_info")
+
+
+def test_three_idle_beats_cost_a_server_few_commands(own: Server, start_beat: Start, namespace: str) -> None:
+    """``benchmarks/idle.py`` measures it; with one look more a second it would be too many."""
+    client = RedisBroker(url=own.url, namespace=namespace).client
+    beats = []
+    for _ in range(3):
+        distcron = install(RedisBroker(url=own.url, namespace=namespace))
+        schedules = [every(days=1, name=f"daily-{n}") for n in range(10)]
+        dramatiq.actor(lambda: None, actor_name="job", broker=distcron.broker, periodic=schedules)
+        beats.append(start_beat(distcron))
+    wait_until(lambda: any(one.beat.lease.trusted for one in beats), "a leader")
+    time.sleep(3)
+    before, started = commands(client), time.monotonic()
+    time.sleep(15)
+    rate = (commands(client) - before) / (time.monotonic() - started)
+    assert rate < 11.5
+    # Their lease is prolonged each second, so that something was counted.
+    assert commands(client) - before > 30
+    for one in beats:
+        one.stop()
+    client.close()

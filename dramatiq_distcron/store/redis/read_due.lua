@@ -3,6 +3,11 @@
 -- ARGV: now in ms, how many to pass over, how many to read
 -- Returns JSON [[[name, score, revision, outstanding run, fire time enqueued last], ...], score of the next one that is not due yet or ''].
 -- The specs themselves are not sent: the reader knows most of them by their revision.
+local first = redis.call('zrangebyscore', KEYS[2], '-inf', '+inf', 'withscores', 'limit', 0, 1)[2]
+if not first or tonumber(first) > tonumber(ARGV[1]) then
+  -- Nearly all looks find nothing.
+  return '[[],"' .. (first or '') .. '"]'
+end
 local due = redis.call('zrangebyscore', KEYS[2], '-inf', ARGV[1], 'withscores', 'limit', ARGV[2], ARGV[3])
 local rows = {}
 if #due > 0 then

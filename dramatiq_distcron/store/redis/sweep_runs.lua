@@ -8,7 +8,7 @@ if redis.call('get', KEYS[1]) ~= ARGV[1] then
 end
 local keys = {runs = KEYS[2], outstanding = KEYS[3], ticks = KEYS[4]}
 local found = redis.call('hscan', keys.runs, ARGV[2], 'count', ARGV[3])
-local now = now_ms()
+local now = #found[2] > 0 and now_ms()
 local ended = 0
 -- A ticket that was given up and never asked for again. Dramatiq keeps dead messages for so long.
 local WEEK = 7 * 86400000

@@ -10,6 +10,12 @@ local buckets = {}
 local put_off, failed = 0, ''
 local taken = {}
 
+-- Nearly all looks find nothing, and are made each second by each process.
+local first = next_due(RETRIES)
+if first == '' or tonumber(first) > now then
+  return {string.format('%.0f', now), 0, 0, first, ''}
+end
+
 local due = redis.call('zrangebyscore', RETRIES, '-inf', string.format('%.0f', now), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 for i = 1, #due, 2 do
   local key, by_hand = due[i], tonumber(due[i + 1]) == 0
