@@ -434,19 +434,20 @@ def test_a_message_that_its_failed_actor_left_alone_stays_the_one_that_middlewar
     assert met[0] is met[1]
 
 
+class Context(Middleware):
+    """Takes out of a message what is not its actor's, and puts it back after the run."""
+
+    def before_process_message(self, broker: Any, message: Any) -> None:
+        self.user = message.kwargs.pop("user")
+
+    def after_process_message(self, broker: Any, message: Any, *, result: Any = None, exception: Any = None) -> None:
+        message.kwargs["user"] = self.user
+
+
 @pytest.mark.parametrize("is_changed", [True, False])
 def test_a_letter_has_what_a_middleware_before_ours_puts_back_after_the_run(
     stub_broker: StubBroker, distcron: DistCron, start: Start, is_changed: bool
 ) -> None:
-    class Context(Middleware):
-        def before_process_message(self, broker: Any, message: Any) -> None:
-            self.user = message.kwargs.pop("user")
-
-        def after_process_message(
-            self, broker: Any, message: Any, *, result: Any = None, exception: Any = None
-        ) -> None:
-            message.kwargs["user"] = self.user
-
     stub_broker.add_middleware(Context(), before=type(stub_broker.middleware[0]))
 
     def job(items: list[Any]) -> None:
@@ -486,15 +487,6 @@ def test_a_message_that_ran_well_is_left_as_it_is(
 def test_what_a_middleware_takes_out_for_the_run_and_puts_back_after_it_is_in_the_retry(
     stub_broker: StubBroker, distcron: DistCron, start: Start
 ) -> None:
-    class Context(Middleware):
-        def before_process_message(self, broker: Any, message: Any) -> None:
-            self.user = message.kwargs.pop("user")
-
-        def after_process_message(
-            self, broker: Any, message: Any, *, result: Any = None, exception: Any = None
-        ) -> None:
-            message.kwargs["user"] = self.user
-
     stub_broker.add_middleware(Context())
     seen: list[Any] = []
 
