@@ -119,8 +119,11 @@ class Editor:
     # -- what it does ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        name = ""
         while not self._stopped.wait(self._rng.uniform(0.02, 0.4)):
-            name = self._rng.choice(list(self._wanted))
+            # Often the same one again, so that edits meet what those before them left: put after remove, and so on.
+            if not name or self._rng.random() < 0.7:
+                name = self._rng.choice(list(self._wanted))
             kind, work = self._choose(name)
             try:
                 work(name)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from .population import Wanted
@@ -94,6 +95,8 @@ class Timeline:
     pauses: Sequence[Pause]
     #: Where the times, or the schedule itself, changed.
     bounds: Sequence[int]
+    #: When it was removed: not before the first of the two, and not after the second.
+    removals: Sequence[tuple[int, int]] = ()
 
     def within(self, first: int, last: int) -> Sequence[int]:
         """The fire times from ``first`` to ``last``, both included."""
@@ -103,6 +106,10 @@ class Timeline:
     def put_before(self, instant: int) -> list[Wanted]:
         """Every version that was in force at some time up to ``instant``."""
         return [wanted for since, wanted in self.versions if since <= instant]
+
+    def may_be_removed_within(self, first: int, last: int) -> bool:
+        """Whether it may have been removed between the two instants: then it knew nothing of the runs before."""
+        return any(earliest <= last and latest >= first for earliest, latest in self.removals)
 
     @property
     def exclusive(self) -> bool:
@@ -114,7 +121,7 @@ class Timeline:
         return {wanted.actor for _, wanted in self.versions}
 
 
-def timeline(name: str, edits: Iterable[Attempt], end: int, *, code: tuple[Wanted, int] | None = None) -> Timeline:
+def timeline(name: str, edits: Sequence[Attempt], end: int, *, code: tuple[Wanted, int] | None = None) -> Timeline:
     """The timeline of one schedule up to ``end``.
 
     Parameters:
@@ -144,7 +151,13 @@ def timeline(name: str, edits: Iterable[Attempt], end: int, *, code: tuple[Wante
         spans.append(_Span(current[0], end, current[1]))
     times = {time for span in spans for time in span.wanted.times.between(span.after, span.until)}
     bounds = [span.until for span in spans if span.until < end]
-    return Timeline(name, sorted(times.union(extra)), versions, pauses, bounds)
+    return Timeline(name, sorted(times.union(extra)), versions, pauses, bounds, _removals(edits, end))
+
+
+def _removals(edits: Sequence[Attempt], end: int) -> list[tuple[int, int]]:
+    """Each was done at the latest when the next edit found it done."""
+    instants = [*(edit.now for edit in edits), end]
+    return [(now, later) for edit, (now, later) in zip(edits, pairwise(instants), strict=True) if edit.wanted is None]
 
 
 def _bound(edit: Attempt, times: Times | None) -> int:

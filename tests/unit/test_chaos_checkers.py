@@ -56,6 +56,7 @@ def history(
     actor: str = "quick",
     pauses: list[Pause] | None = None,
     bounds: list[int] | None = None,
+    removals: list[tuple[int, int]] | None = None,
     version: int = 0,
     left: list[Left] | None = None,
     cursor: int | None = 10_000,
@@ -76,7 +77,7 @@ def history(
     )
     both = [seen(time, event) for time in TIMES for event in ("begun", "done")]
     # The cursor stands at the next one.
-    line = Timeline(name, [*TIMES, 10_000], [(0, wanted)], pauses or [], bounds or [])
+    line = Timeline(name, [*TIMES, 10_000], [(0, wanted)], pauses or [], bounds or [], removals or [])
     more.setdefault("settled", END)
     return History({name: line}, state, both if saw is None else saw, **more)
 
@@ -88,6 +89,13 @@ def without(fire_time: int, **more: Any) -> History:
     endings = [*map(ended, others), *more.pop("endings", [])]
     saw = [seen(time, event) for time in others for event in ("begun", "done")] + more.pop("saw", [])
     return history(decisions, endings, saw, **more)
+
+
+def overlapping(**more: Any) -> History:
+    """The run of 3000 is on until after that of 4000 began: by the records, and by what the worker saw."""
+    saw = [seen(t, e, at=4015) if (t, e) == (3000, "done") else seen(t, e) for t in TIMES for e in ("begun", "done")]
+    endings = [ended(time, position=4100) if time == 3000 else ended(time) for time in TIMES]
+    return history(endings=endings, saw=saw, policy={"overlap": "skip"}, **more)
 
 
 def found(what: History) -> set[str]:
@@ -139,6 +147,7 @@ GOOD: dict[str, History] = {
         pauses=[Pause(1600, 2495, "why")],
     ),
     "a fire time is later than the end": without(5000, settled=4999),
+    "a run is beside one of a schedule that was removed": overlapping(removals=[(3400, 3500)]),
     "triggers": history(
         decisions=[*map(sent, TIMES), sent(2500, reason="triggered", term=0, message_id="t")],
         endings=[*map(ended, TIMES), ended(2500, message_id="t")],
@@ -333,6 +342,10 @@ DOCTORED: dict[str, tuple[str, History]] = {
             endings=[ended(time, position=4100) if time == 3000 else ended(time) for time in TIMES],
             policy={"overlap": "skip"},
         ),
+    ),
+    "it was removed before the first, and after the second": (
+        "overlap",
+        overlapping(removals=[(2000, 3005), (4007, END)]),
     ),
     "two runs were at work at once": (
         "overlap",

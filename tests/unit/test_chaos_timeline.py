@@ -115,6 +115,13 @@ def test_a_schedule_may_have_an_extra_fire_time_at_its_start() -> None:
     assert lines(put(1500, replace(SECOND, policy={"run_at_start": True}))).fire_times[:2] == [1500, 2000]
 
 
+def test_a_removal_was_done_at_the_latest_when_the_next_edit_was_made() -> None:
+    line = lines(put(1500, SECOND), put(3500, None, 4000), put(4500, SECOND), put(5500, None, 6000))
+    assert line.removals == [(3500, 4500), (5500, 8000)]
+    within = {span: line.may_be_removed_within(*span) for span in [(1000, 3499), (4000, 4400), (4501, 5499), (1, 9000)]}
+    assert list(within.values()) == [False, True, False, True]
+
+
 def test_a_schedule_of_the_code_counts_from_when_it_was_stored() -> None:
     assert timeline("x", [], 4000, code=(SECOND, 1999)).fire_times == [2000, 3000, 4000]
 
