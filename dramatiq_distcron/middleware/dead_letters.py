@@ -173,19 +173,26 @@ class DeadLetters(Middleware):
         letter = self._letter(id, kept)
         if letter is None:
             self.logger.info("Letter %s was redriven or dropped before anybody was told.", id)
-        elif handler is None and self.handlers:
-            assert self._actor is not None
-            for name in self.handlers:
-                self._actor.send(id, name, _told(letter))
-        elif handler is not None and handler not in self.handlers:
-            raise ConflictError(f"This worker has no handler {handler!r} of dead letters. Is its module loaded?")
         elif handler is not None:
-            self.handlers[handler](dead_letter(letter))
+            self._handler(handler)(dead_letter(letter))
+        elif self.handlers:
+            self._send_to_each(letter)
         else:
-            shown = dead_letter(letter)
-            self.logger.error(
-                "Dead letter %s: %s on %s, %s: %s", id, shown.actor, shown.queue, shown.reason, shown.error
-            )
+            self._log(dead_letter(letter))
+
+    def _handler(self, name: str) -> Handler:
+        if name not in self.handlers:
+            raise ConflictError(f"This worker has no handler {name!r} of dead letters. Is its module loaded?")
+        return self.handlers[name]
+
+    def _send_to_each(self, letter: LetterRow) -> None:
+        assert self._actor is not None
+        for name in self.handlers:
+            self._actor.send(letter.id, name, _told(letter))
+
+    def _log(self, letter: DeadLetter) -> None:
+        what = (letter.id, letter.actor, letter.queue, letter.reason, letter.error)
+        self.logger.error("Dead letter %s: %s on %s, %s: %s", *what)
 
     def _letter(self, id: str, kept: dict[str, Any] | None) -> LetterRow | None:
         if kept is not None:

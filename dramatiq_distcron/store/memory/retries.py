@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import heappop
 from typing import TYPE_CHECKING
@@ -23,22 +24,21 @@ class RetryVerbs(Verbs):
         """Puts up to ``limit`` messages that are due back into their queues; with ``hold`` the caller takes them."""
         with self._woken:
             now = self._now()
-            moved = put_off = 0
+            done: Counter[str] = Counter()
             failed = ""
             taken: list[tuple[str, bytes]] = []
             for key, due, waiting in self._due(now, limit):
-                again = self._asks_again(waiting, now) if due else None
-                if again is not None:
-                    put_off += 1
+                if due and (again := self._asks_again(waiting, now)) is not None:
                     self._wait_until(again, key, waiting)
+                    done["put off"] += 1
                 elif hold is not None:
                     self._wait_until(now + hold, key, waiting)
                     taken.append((key, waiting.data))
-                    moved += 1
+                elif why := self._move(key, waiting):
+                    failed = why
                 else:
-                    why = self._move(key, waiting)
-                    moved, failed = moved + (not why), why or failed
-            return Moved(now, moved, put_off, failed, self._next_due(), taken)
+                    done["moved"] += 1
+            return Moved(now, done["moved"] + len(taken), done["put off"], failed, self._next_due(), taken)
 
     def _due(self, now: int, limit: int) -> list[tuple[str, int, Waiting]]:
         """Those that are due, oldest first. Each must be taken out or be given another time."""

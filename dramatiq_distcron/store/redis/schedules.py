@@ -103,21 +103,27 @@ class ScheduleVerbs(Verbs):
         """The newest ``limit`` records, newest first, of one schedule or of all, with how their runs stand."""
         found: list[History] = []
         ends: dict[str, Mapping[str, str]] = {}
-        newest, read_to = "+", ""
-        while len(found) < limit:
+        read_to = ""
+        for id, fields in self._newest_first():
+            if len(found) >= limit:
+                break
+            read_to = read_to or id
+            if "run" in fields:
+                ends.setdefault(sent_with(fields), fields)
+            elif name is None or fields["schedule"] == name:
+                found.append(History(fields["schedule"], fields, ends.get(fields["message_id"])))
+        return self._with_open_runs(found, read_to)
+
+    def _newest_first(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """The ids and the fields of the stream's records."""
+        newest = "+"
+        while True:
             with self._errors():
                 entries = self._client.xrevrange(self.keys.ticks, max=newest, count=CHUNK)
-            read_to = read_to or (text(entries[0][0]) if entries else "")
-            for _, entry in entries:
-                fields = _decoded(entry)
-                if "run" in fields:
-                    ends.setdefault(sent_with(fields), fields)
-                elif name is None or fields["schedule"] == name:
-                    found.append(History(fields["schedule"], fields, ends.get(fields["message_id"])))
+            yield from ((text(id), _decoded(entry)) for id, entry in entries)
             if len(entries) < CHUNK:
-                break
+                return
             newest = "(" + text(entries[-1][0])
-        return self._with_open_runs(found[:limit], read_to)
 
     def _with_open_runs(self, records: list[History], read_to: str) -> list[History]:
         """Fills in the runs that are not over, or were not when the stream was read up to ``read_to``."""
