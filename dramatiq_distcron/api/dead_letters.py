@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import chain, islice
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..batching import batches
 from ..callables import refuse_awaited
@@ -15,7 +15,7 @@ from ..errors import ConfigurationError, NotFoundError, quoted
 from ..store.base import Group, LetterRow
 from .asked import checked_limit, is_utf8
 from .letter_filters import Filter
-from .letter_infos import DeadLetter, Page, dead_letter
+from .letter_infos import DeadLetter, DropHook, Handler, Page, dead_letter
 from .letter_moves import Adopted, Adopter, Importer, exported
 from .redriving import Pace, Redriven, Redriver
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dramatiq import Broker
 
     from ..backends import Backend
-    from ..middleware.dead_letters import DeadLetters
+    from ..letters import Redact
 
 __all__ = ["DeadLetterQueue"]
 
@@ -33,6 +33,14 @@ D = TypeVar("D", bound="Callable[[list[DeadLetter]], Any]")
 
 #: How many letters are sent back in one step; how many are looked at for one page of a text search, and so many a time.
 _BATCH, _LOOKED_AT, _SCAN = 100, 5000, 500
+
+
+class LetterKeeper(Protocol):
+    """The middleware that makes the letters, as far as it is told here whom to call."""
+
+    handlers: dict[str, Handler]
+    on_drop: builtins.list[DropHook]
+    redact: Redact | None
 
 
 class DeadLetterQueue:
@@ -45,13 +53,13 @@ class DeadLetterQueue:
     Parameters:
       broker: of the app.
       backend: opens the store and the publisher.
-      middleware: makes the letters; ``None`` where there is none.
+      keeper: the middleware that makes the letters; ``None`` where there is none.
     """
 
-    def __init__(self, broker: Broker, backend: Callable[[], Backend], middleware: DeadLetters | None) -> None:
+    def __init__(self, broker: Broker, backend: Callable[[], Backend], keeper: LetterKeeper | None) -> None:
         self._broker = broker
         self._backend = backend
-        self._middleware = middleware
+        self._keeper = keeper
 
     # -- being told -----------------------------------------------------------------------------------------
 
@@ -72,10 +80,10 @@ class DeadLetterQueue:
         return function
 
     @property
-    def _own(self) -> DeadLetters:
-        if self._middleware is None:
+    def _own(self) -> LetterKeeper:
+        if self._keeper is None:
             raise ConfigurationError("The broker has no DeadLetters middleware: use install(broker).")
-        return self._middleware
+        return self._keeper
 
     # -- looking --------------------------------------------------------------------------------------------
 
@@ -307,7 +315,7 @@ class DeadLetterQueue:
         Raises:
           ConfigurationError: the broker is not on Redis, or no queue of it is known.
         """
-        redact = None if self._middleware is None else self._middleware.redact
+        redact = None if self._keeper is None else self._keeper.redact
         return Adopter(self._broker, self._backend(), redact).adopt(queues)
 
 

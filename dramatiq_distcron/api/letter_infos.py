@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from ..durations import LAST_INSTANT
 if TYPE_CHECKING:
     from ..store.base import LetterRow
 
-__all__ = ["DeadLetter", "Page", "dead_letter"]
+__all__ = ["DeadLetter", "DropHook", "Handler", "Page", "dead_letter"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Page:
 
     letters: list[DeadLetter]
     cursor: str | None
+
+
+#: Is called with a letter; with those that are about to be dropped.
+Handler = Callable[[DeadLetter], Any]
+DropHook = Callable[[list[DeadLetter]], Any]
 
 
 def dead_letter(row: LetterRow) -> DeadLetter:

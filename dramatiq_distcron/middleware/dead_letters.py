@@ -7,26 +7,26 @@ leaving its queue, and the actor that tells the handlers is enqueued in the same
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import dramatiq
 from dramatiq import Message, get_encoder
 from dramatiq.middleware import Middleware, SkipMessage
 
-from ..api.letter_infos import DeadLetter, dead_letter
+from ..api.letter_infos import DeadLetter, DropHook, Handler, dead_letter
 from ..callables import refuse_awaited
 from ..config import retention_from
 from ..durations import Duration
 from ..errors import ConfigurationError, ConflictError, quoted
 from ..letters import DLQ_ACTOR, REJECTED, Redact, about_death, dlq_queue, guessed_reason, indexes_of
 from ..logs import get_logger
-from ..schedules import ScheduleHost
 from ..store.base import Letter, LetterRow
 from ..version import VERSION
 from .delivered import as_it_came
 from .marks import attempt_of, marks_of
-from .retention import DropHook, Retainer, Retention
+from .recording import Recorder
+from .retention import Retainer, Retention
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     from dramatiq.broker import MessageProxy
 
     from ..store.base import Store
-    from .distcron import DistCron
 
 __all__ = ["DeadLetters", "refuse_two_of_letters"]
-
-Handler = Callable[[DeadLetter], Any]
 
 
 class DeadLetters(Middleware):
@@ -87,7 +84,7 @@ class DeadLetters(Middleware):
         self.on_drop: list[DropHook] = []
         self.retainer = Retainer(self._store, self.retention, self.per_actor, self.on_drop)
         self.redact = None if redact is None else self._telling_failures(redact)
-        self._distcron: DistCron | None = None
+        self._recorder: Recorder | None = None
         self._actor: Actor[Any, Any] | None = None
 
     def _telling_failures(self, redact: Redact) -> Redact:
@@ -103,24 +100,24 @@ class DeadLetters(Middleware):
         return careful
 
     def _store(self) -> Store:
-        assert self._distcron is not None
-        return self._distcron.open_backend().store
+        assert self._recorder is not None
+        return self._recorder.open_backend().store
 
-    def attach(self, distcron: DistCron, broker: Broker) -> None:
+    def attach(self, recorder: Recorder, broker: Broker) -> None:
         """Tells it who records, and declares the actor that tells the handlers."""
-        self._distcron = distcron
+        self._recorder = recorder
         if DLQ_ACTOR in broker.actors:
             self._actor = broker.actors[DLQ_ACTOR]
             return
         # A handler that fails is tried again, by whatever retries on this broker.
         options: dict[str, Any] = {"max_retries": 10} if "max_retries" in broker.actor_options else {}
-        queue = dlq_queue(distcron.settings.app)
+        queue = dlq_queue(recorder.settings.app)
         declared = dramatiq.actor(broker=broker, actor_name=DLQ_ACTOR, queue_name=queue, **options)
         self._actor = declared(self._handle)
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
         """Raises ``ConflictError`` if nobody records what it makes, or two make it."""
-        if not any(isinstance(one, ScheduleHost) for one in broker.middleware):
+        if not any(isinstance(one, Recorder) for one in broker.middleware):
             raise ConflictError("DeadLetters needs DistCron on the same broker, which records: use install(broker).")
         refuse_two_of_letters(broker)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dramatiq import Message
@@ -25,10 +23,8 @@ __all__ = [
     "NOT_RECORDED",
     "RETRYING",
     "SUCCEEDED",
-    "HandedOver",
     "Skipped",
     "as_it_came",
-    "handed_over",
     "postponed",
     "text_of",
     "tick_of",
@@ -39,36 +35,8 @@ SUCCEEDED, RETRYING, DEAD, DROPPED = "succeeded", "retrying", "dead", "dropped"
 NOT_RECORDED = "retry_not_recorded"
 
 
-#: What nobody can change in place.
-_UNCHANGING = (str, int, float, bool, bytes, type(None))
-
-
 class Skipped(SkipMessage):
     """A delivery that is not to run: too late, or a copy."""
-
-
-@dataclass(frozen=True)
-class HandedOver:
-    """A message before its actor sees it, for the actor may change what it is given in place."""
-
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    data: bytes
-
-    def is_of(self, message: Message[Any]) -> bool:
-        """Whether it was given just these. A middleware that opened them may have closed them again since."""
-        return message.args is self.args and message.kwargs is self.kwargs
-
-
-def handed_over(message: MessageProxy) -> HandedOver | None:
-    """``None``: there is nothing in it that can be changed, or it cannot be encoded."""
-    inner: Message[Any] = message._message
-    if all(isinstance(value, _UNCHANGING) for value in (*message.args, *message.kwargs.values())):
-        return None
-    try:
-        return HandedOver(inner.args, inner.kwargs, inner.encode())
-    except Exception:
-        return None
 
 
 def as_it_came(message: MessageProxy) -> Message[Any]:

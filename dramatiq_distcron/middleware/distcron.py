@@ -20,11 +20,12 @@ from ..backends import Backend, open_backend
 from ..config import Settings
 from ..errors import ConfigurationError, ConflictError, quoted
 from ..moving import Mover
-from ..schedules import Schedule, ScheduleHost, name_of
+from ..schedules import Schedule, name_of
 from ..specs import Spec, resolve
 from .dead_letters import DeadLetters, refuse_two_of_letters
 from .keeping import ack_what_is_kept
 from .presence import Presence
+from .recording import Recorder
 from .retries import BackoffRetries, refuse_two, replace_retries
 from .settle import Settle
 
@@ -39,7 +40,7 @@ __all__ = ["DistCron", "get_distcron", "install", "installed", "refuse_doubled"]
 _everywhere: weakref.WeakSet[DistCron] = weakref.WeakSet()
 
 
-class DistCron(Middleware, ScheduleHost):
+class DistCron(Middleware, Recorder):
     """Periodic actors on many machines.
 
     Adds the actor option ``periodic=``: a schedule or a list of them. The schedules are fired by

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ..publishing import Captured
     from ..store.base import Ending
-    from .delivered import HandedOver
+    from .handing_over import HandedOver
 
 __all__ = ["Marks", "Planned", "attempt_of", "marks_of"]
 

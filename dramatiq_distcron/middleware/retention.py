@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..api.letter_infos import DeadLetter, dead_letter
+from ..api.letter_infos import DropHook, dead_letter
 from ..durations import Duration, milliseconds
 from ..errors import ConfigurationError, quoted
 from ..logs import get_logger
@@ -15,7 +15,7 @@ from ..store.base import LetterRow, Query
 if TYPE_CHECKING:
     from ..store.base import Store
 
-__all__ = ["DropHook", "Retainer", "Retention"]
+__all__ = ["Retainer", "Retention"]
 
 _DAY = 86_400
 #: How many letters are dropped in one step.
@@ -23,7 +23,6 @@ _BATCH = 500
 #: From which share of ``max_count`` on it is said that letters will be dropped.
 _NEARLY = 0.9
 
-DropHook = Callable[[list[DeadLetter]], Any]
 Indexes = tuple[tuple[str, str], ...]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dramatiq import RateLimitExceeded
 from dramatiq.middleware import Middleware, SkipMessage
@@ -18,8 +18,8 @@ from ..errors import ConfigurationError, ConflictError, DistCronError, quoted
 from ..logs import get_logger
 from ..retry_budget import RetryBudget
 from ..retrying import ABORTED, EXHAUSTED, POISON, TOO_OLD, Again, End, Failure, chooser, decide
-from ..schedules import ScheduleHost
 from .marks import Planned, attempt_of, marks_of
+from .recording import Recorder
 from .retry_options import CHECKED, DURATIONS, checked, checked_budget
 from .telling import HISTORY, about, delivery_of, previous_delay, tell_failure
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from dramatiq import Actor, Broker, Worker
     from dramatiq.broker import MessageProxy
-
-    from .distcron import DistCron
 
 __all__ = ["HISTORY", "BackoffRetries", "refuse_two", "replace_retries"]
 
@@ -88,23 +86,23 @@ class BackoffRetries(Retries):
         if rng is not None and not isinstance(rng, random.Random):
             raise ConfigurationError(f"rng of BackoffRetries() must be a random.Random, not {quoted(rng)}.")
         self._rng = rng or random.Random()
-        self._distcron: DistCron | None = None
+        self._told: Recorder | None = None
 
     @property
     def actor_options(self) -> set[str]:
         return {*super().actor_options, "backoff", "max_retry_age", "max_deliveries", "retry_budget"}
 
-    def attach(self, distcron: DistCron) -> None:
+    def attach(self, recorder: Recorder) -> None:
         """Tells it who records what it decides."""
-        self._distcron = distcron
+        self._told = recorder
 
     @property
-    def _recorder(self) -> DistCron:
-        if self._distcron is None:
+    def _recorder(self) -> Recorder:
+        if self._told is None:
             raise ConflictError(
                 "BackoffRetries needs DistCron on the same broker, which records the retries: use install(broker)."
             )
-        return self._distcron
+        return self._told
 
     # -- taking actors in -----------------------------------------------------------------------------------
 
@@ -131,8 +129,8 @@ class BackoffRetries(Retries):
         refuse_two(broker)
         # In a list of middlewares it may come before the one that records, which is told of the worker after it.
         for one in broker.middleware:
-            if isinstance(one, ScheduleHost):
-                self.attach(cast("DistCron", one))
+            if isinstance(one, Recorder):
+                self.attach(one)
         self._recorder  # noqa: B018
 
     # -- a run --------------------------------------------------------------------------------------------------
@@ -268,7 +266,7 @@ class BackoffRetries(Retries):
 # -- in the place of Dramatiq's -------------------------------------------------------------------------------
 
 
-def replace_retries(broker: Broker, distcron: DistCron) -> None:
+def replace_retries(broker: Broker, recorder: Recorder) -> None:
     """Puts ours where Dramatiq's ``Retries`` is, with its settings. One of ours that is there stays.
 
     A subclass of ``Retries`` that is not ours is left alone, and so is a broker without any.
@@ -281,7 +279,7 @@ def replace_retries(broker: Broker, distcron: DistCron) -> None:
         broker.add_middleware(ours, before=Retries)
     broker.middleware = [one for one in broker.middleware if type(one) is not Retries]
     if ours is not None:
-        ours.attach(distcron)
+        ours.attach(recorder)
 
 
 def refuse_two(broker: Broker) -> None:

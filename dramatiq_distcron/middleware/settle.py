@@ -27,12 +27,12 @@ from .delivered import (
     SUCCEEDED,
     Skipped,
     as_it_came,
-    handed_over,
     postponed,
     text_of,
     tick_of,
 )
 from .endings import Endings, keeper_of
+from .handing_over import handed_over
 from .marks import attempt_of, marks_of
 
 if TYPE_CHECKING:

@@ -54,10 +54,13 @@ def run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:
             yield from run_time_nodes(node)
 
 
-def imports(source: Source) -> set[str]:
-    """The absolute names of what a module imports at run time; ``from a import b`` gives ``a.b``."""
+def imports(source: Source, *, types: bool = False) -> set[str]:
+    """The absolute names of what a module imports at run time; ``from a import b`` gives ``a.b``.
+
+    With ``types`` also of what it imports for the type checker alone.
+    """
     found: set[str] = set()
-    for node in run_time_nodes(source.tree):
+    for node in ast.walk(source.tree) if types else run_time_nodes(source.tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -75,10 +78,10 @@ def _origin(source: Source, node: ast.ImportFrom) -> str:
 
 
 def imported_modules(source: Source) -> set[str]:
-    """The modules of ours among the imports."""
+    """The modules of ours among the imports, those for types included."""
     known = sources()
     found: set[str] = set()
-    for name in imports(source):
+    for name in imports(source, types=True):
         if name != PACKAGE and not name.startswith(PACKAGE + "."):
             continue
         inner = name[len(PACKAGE) + 1 :]
