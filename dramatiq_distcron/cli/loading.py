@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher, get_close_matches
 from functools import reduce
 from types import ModuleType
@@ -70,21 +71,34 @@ def import_app(broker: str, modules: Sequence[str] = (), path: Sequence[str] = (
 
 def _import(name: str) -> ModuleType:
     _refuse_file(name)
+    with _running_the_apps_code(f"Module {name!r} cannot be imported", f"In module {name!r}"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name.partition(".")[0]:
+                raise
+            looked = ", ".join(dict.fromkeys(sys.path[:3]))
+            raise LoadError(
+                f"Module {name!r} cannot be imported: {type(error).__name__}: {error}. Looked in {looked} and more; "
+                "name its folder with --path."
+            ) from error
+
+
+@contextmanager
+def _running_the_apps_code(failed: str, place: str) -> Iterator[None]:
+    """Tells what went wrong in the app's own code, and in which line: while it is imported, or its function runs."""
     try:
-        return importlib.import_module(name)
+        yield
+    except LoadError:
+        raise
     except DistCronError as error:
-        if isinstance(error, LoadError):
-            raise
         where = _where(error)
         raise type(error)(f"{error} ({where})" if where else str(error)) from error
     except SystemExit as error:
-        raise LoadError(
-            f"Module {name!r} cannot be imported: it ends the program with sys.exit({error.code})."
-        ) from None
+        raise LoadError(f"{failed}: it ends the program with sys.exit({error.code!r}).") from None
     except Exception as error:
-        if "actor options are undefined: " in str(error):
-            raise LoadError(_undefined_options(name, error)) from error
-        raise LoadError(_cannot_import(name, error)) from error
+        told = _undefined_options(place, error) if "actor options are undefined: " in str(error) else ""
+        raise LoadError(told or _told_with_line(failed, error)) from error
 
 
 def _refuse_file(name: str) -> None:
@@ -96,37 +110,33 @@ def _refuse_file(name: str) -> None:
         raise LoadError(f"{name!r} is a file. Name the module, as for import; {hint}.")
 
 
-def _undefined_options(name: str, error: Exception) -> str:
-    """Dramatiq's own words on an option that no middleware has lead away from a slip of the pen."""
+def _undefined_options(place: str, error: Exception) -> str:
+    """Dramatiq's own words on an option that no middleware has lead away from a slip of the pen. Empty: it is none."""
     options = re.findall(r"\w+", str(error).partition("undefined: ")[2].partition(". Did")[0])
     if "periodic" in options:
         return (
-            f"In module {name!r} an actor with periodic= is declared before its broker has the DistCron middleware "
+            f"{place} an actor with periodic= is declared before its broker has the DistCron middleware "
             f"({_where(error)}). Call install(broker) and dramatiq.set_broker(broker) before the actors, or give "
             "the actor its broker with @dramatiq.actor(broker=...)."
         )
     known = {"periodic", *getattr(dramatiq.broker.global_broker, "actor_options", ())}
     near = [(one, close) for one in options if (close := get_close_matches(one, known, n=2))]
     if not near:
-        return _cannot_import(name, error)
+        return ""
     wrong, close = near[0]
     # max_retry is nearer to max_retry_age than to max_retries, and hardly ever meant so.
     meant = " or ".join(repr(one) for one in close if _likeness(wrong, one) > _likeness(wrong, close[0]) - 0.05)
-    exists_not = f"In module {name!r} an actor has the option {wrong!r}, which does not exist"
-    return f"{exists_not} ({_where(error)}). Did you mean {meant}?"
+    return f"{place} an actor has the option {wrong!r}, which does not exist ({_where(error)}). Did you mean {meant}?"
 
 
 def _likeness(one: str, other: str) -> float:
     return SequenceMatcher(None, one, other).ratio()
 
 
-def _cannot_import(name: str, error: Exception) -> str:
-    text = f"Module {name!r} cannot be imported: {type(error).__name__}: {error}"
-    if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
-        looked = ", ".join(dict.fromkeys(sys.path[:3]))
-        return f"{text}. Looked in {looked} and more; name its folder with --path."
-    # A SyntaxError says itself where it is, and no line of the app's led to a module that is not there.
+def _told_with_line(failed: str, error: Exception) -> str:
+    # A SyntaxError says itself where it is.
     where = "" if isinstance(error, SyntaxError) else _where(error)
+    text = f"{failed}: {type(error).__name__}: {error}"
     return f"{text} ({where})." if where else f"{text}."
 
 
@@ -149,12 +159,9 @@ def _named_broker(module: ModuleType, attribute: str) -> Broker:
         # It can be called, but that would run it.
         raise LoadError(f"{module.__name__}:{attribute} is an actor and not a broker.{_brokers_hint(module)}")
     if callable(found):
-        try:
+        called = f"{module.__name__}:{attribute}()"
+        with _running_the_apps_code(f"{called} failed", f"In {called}"):
             made: Any = found()
-        except DistCronError:
-            raise
-        except Exception as error:
-            raise LoadError(f"{module.__name__}:{attribute}() failed: {type(error).__name__}: {error}") from error
         return made if isinstance(made, Broker) else _global_broker(module)
     raise LoadError(f"{module.__name__}:{attribute} is not a broker but {found!r}.{_brokers_hint(module)}")
 

@@ -78,9 +78,42 @@ def test_something_that_is_no_broker_is_refused_with_the_names_found(app: App) -
     assert app.refused(2, f"{name}:x") == f"{name}:x is not a broker but 5. Brokers in it: {name}:broker."
 
 
-def test_a_function_that_fails_is_refused_with_its_error(app: App) -> None:
+def test_a_function_that_fails_is_refused_with_its_error_and_the_line(app: App) -> None:
     name = app.module("def setup():\n    raise RuntimeError('no database')\n")
-    assert app.refused(2, f"{name}:setup") == f"{name}:setup() failed: RuntimeError: no database"
+    message = app.refused(2, f"{name}:setup")
+    assert message == f"{name}:setup() failed: RuntimeError: no database ({app.folder}/{name}.py, line 2)."
+
+
+@pytest.mark.parametrize("code", ["0", "3", "'no configuration'"])
+def test_a_function_that_ends_the_process_is_refused_as_a_module_that_does(app: App, code: str) -> None:
+    name = app.module(f"import sys\ndef setup():\n    sys.exit({code})\n")
+    assert app.refused(2, f"{name}:setup") == f"{name}:setup() failed: it ends the program with sys.exit({code})."
+
+
+SETUP = """
+def setup():
+    broker = StubBroker()
+    dramatiq.set_broker(broker)
+"""
+
+
+def test_a_function_that_declares_periodic_actors_before_the_middleware_is_told_so(app: App) -> None:
+    name = app.stub(SETUP + "    dramatiq.actor(periodic=every(5))(print)\n    install(broker)\n")
+    message = app.refused(2, f"{name}:setup")
+    assert message.startswith(f"In {name}:setup() an actor with periodic= is declared before its broker has the")
+    assert re.search(r"\.py, line \d+\)", message)
+
+
+def test_an_option_that_is_misspelt_in_a_function_is_told_with_the_nearest(app: App) -> None:
+    name = app.stub(SETUP + "    install(broker)\n    dramatiq.actor(peridoic=None)(print)\n")
+    message = app.refused(2, f"{name}:setup")
+    assert message.startswith(f"In {name}:setup() an actor has the option 'peridoic', which does not exist (")
+    assert message.endswith("Did you mean 'periodic'?")
+
+
+def test_a_schedule_that_is_refused_in_a_function_is_told_with_the_line(app: App) -> None:
+    name = app.stub(SETUP + '    cron("61 * * * *")\n')
+    assert re.search(r"minute goes from 0 to 59 \(.*\.py, line \d+\)$", app.refused(2, f"{name}:setup"))
 
 
 def test_a_broker_without_the_middleware_is_refused_with_what_to_do(app: App) -> None:
