@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,22 @@ __all__ = ["ago", "instant", "plural", "print_json", "print_table", "printable",
 
 def print_json(data: Any) -> None:
     encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
-    text = json.dumps(data, ensure_ascii=encoding != "utf8")
+    ascii_only = encoding != "utf8"
+    try:
+        text = json.dumps(data, ensure_ascii=ascii_only, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(data), ensure_ascii=ascii_only)
     # Half a character, of a foreign message, is told as JSON tells it.
     print(text.encode("utf-8", "backslashreplace").decode(), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    """With a text for each number that JSON has no word for: Dramatiq's encoder lets arguments be NaN or infinite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -201,6 +202,18 @@ def test_show_tells_what_the_actor_is_called_with_and_which_policies_are_no_defa
     for_people = shop.state("show", "report").out
     assert re.search(r"^called with: 7, 'a', x=None$", for_people, re.MULTILINE)
     assert re.search(r"^policies: +overlap='skip', spread=1.5$", for_people, re.MULTILINE)
+
+
+def test_show_in_json_is_json_also_where_an_argument_is_a_number_that_json_does_not_have(shop: App) -> None:
+    options = "args=(float('nan'),), kwargs={'x': [float('inf'), {'y': -float('inf')}, 1.5]}"
+    text = f"@dramatiq.actor(periodic=every(hours=1, {options}))\ndef report(a, x): ...\n"
+    assert shop.beat(shop.on_redis(text)).code == 0
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    shown = json.loads(shop.state("show", "report", "--json").out, parse_constant=refuse)
+    assert (shown["args"], shown["kwargs"]) == (["NaN"], {"x": ["Infinity", {"y": "-Infinity"}, 1.5]})
 
 
 def test_show_tells_people_what_is_stored_of_a_schedule(shop: App) -> None:
