@@ -86,8 +86,8 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     begin = AbstractConnection.__init__
 
     def noted(self: AbstractConnection, *args: Any, **kwargs: Any) -> None:
-        made.append(self)
         begin(self, *args, **kwargs)
+        made.append(self)
 
     monkeypatch.setattr(AbstractConnection, "__init__", noted)
     yield

@@ -18,6 +18,7 @@ from redis.cluster import ClusterNode
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
+from ...errors import ConfigurationError
 from .replies import refuse_url
 
 __all__ = ["Connection", "disconnect", "master_of"]
@@ -82,7 +83,11 @@ class Connection:
 
     @classmethod
     def from_client(cls, client: redis.Redis | redis.RedisCluster) -> Connection:
-        """To the Redis, or the cluster, another client is connected to."""
+        """To the Redis, or the cluster, another client is connected to.
+
+        Raises:
+          ConfigurationError: no connection can be made with its settings.
+        """
         if isinstance(client, redis.RedisCluster):
             return cls.from_cluster(client)
         return cls.from_pool(client.connection_pool)
@@ -90,11 +95,13 @@ class Connection:
     @classmethod
     def from_pool(cls, pool: redis.ConnectionPool) -> Connection:
         settings = _settings_of(pool)
+        where = _address(pool, settings)
+        _refuse_settings(pool, settings, where)
 
         def make(timeout: float) -> redis.Redis:
             return redis.Redis(connection_pool=_new_pool(pool, settings, timeout))
 
-        return cls(make, _address(pool, settings), user=_user(settings))
+        return cls(make, where, user=_user(settings))
 
     @classmethod
     def from_cluster(cls, cluster: redis.RedisCluster) -> Connection:
@@ -142,6 +149,18 @@ def _settings_of(pool: redis.ConnectionPool) -> dict[str, Any]:
     settings = _kept(pool.connection_kwargs)
     # Those to a socket in the file system are of another class, which knows no such setting.
     return _kept_alive(settings) if issubclass(pool.connection_class, redis.Connection) else settings
+
+
+def _refuse_settings(pool: redis.ConnectionPool, settings: Mapping[str, Any], where: str) -> None:
+    """Raises ``ConfigurationError`` if redis-py can make no connection with them. It makes none before it connects."""
+    try:
+        _new_pool(pool, settings, 1.0).make_connection()
+    except Exception as error:
+        tls = sorted(name for name in settings if name.startswith("ssl_"))
+        hint = "Leave out what it does not know."
+        if tls and not issubclass(pool.connection_class, redis.SSLConnection):
+            hint = f"It is not encrypted, and {', '.join(tls)} is for TLS: leave that out, or make the URL rediss://."
+        raise ConfigurationError(f"No connection to Redis at {where} can be made: {error}. {hint}") from error
 
 
 def _kept_alive(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -82,8 +83,16 @@ def refuse_url(url: str) -> None:
     except ValueError as error:
         raise ConfigurationError(
             f"{masked(url)!r} is not the URL of a Redis, such as 'redis://127.0.0.1:6379/0', "
-            f"'rediss://user:password@host:6380/0' or 'unix:///path?db=0': {error}"
+            f"'rediss://user:password@host:6380/0' or 'unix:///path?db=0': {_without_secret(str(error), url)}"
         ) from None
+
+
+def _without_secret(reason: str, url: str) -> str:
+    """What is wrong with ``url``, unless that tells a part of its password."""
+    secret = url.rpartition("@")[0]
+    if any(quote in secret for quote in re.findall(r"'([^']+)'", reason)):
+        return "in its password '/', '?', '#' and '@' must be written as '%2F', '%3F', '%23' and '%40'"
+    return reason
 
 
 def _plain(error: Exception) -> str:

@@ -54,6 +54,38 @@ def test_a_url_that_is_wrong_is_told_without_its_password(app: App, url: str) ->
     assert SECRET not in ran.err
 
 
+@pytest.mark.parametrize("sign", "/?#")
+def test_a_password_that_must_be_written_otherwise_in_a_url_is_not_told_in_part(app: App, sign: str) -> None:
+    ran = app.run("list", f"--redis-url=redis://:{SECRET}{sign}{SECRET}@127.0.0.1:6379/0")
+    assert ran.code == 2
+    assert "must be written as '%2F'" in ran.err
+    assert SECRET not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (
+            "redis://:{}@127.0.0.1/0?ssl_cert_reqs=none",
+            "ssl_cert_reqs is for TLS: leave that out, or make the URL rediss",
+        ),
+        ("unix://:{}@/redis.sock?ssl_ca_certs=/ca.pem", "ssl_ca_certs is for TLS: leave that out"),
+        ("rediss://:{}@127.0.0.1/0?ssl_cert_reqs=sometimes", "Invalid SSL Certificate Requirements Flag: sometimes."),
+        ("rediss://:{}@127.0.0.1/0?ssl_strange=1", "unexpected keyword argument 'ssl_strange'"),
+    ],
+)
+def test_settings_that_no_connection_can_be_made_with_are_refused_with_the_reason(
+    app: App, url: str, told: str
+) -> None:
+    url = url.format(SECRET)
+    by_url = app.run("list", f"--redis-url={url}")
+    by_app = app.beat(app.on_redis(TWO, url=url))
+    for ran in (by_url, by_app):
+        assert ran.code == 2
+        assert told in ran.err
+        assert SECRET not in ran.err
+
+
 @pytest.mark.parametrize("option", ["--redis-url=redis://h", "--namespace=ns", "--app=shop"])
 def test_two_ways_to_say_where_the_state_is_are_refused(app: App, option: str) -> None:
     ran = app.run("list", "--broker", app.on_redis(TWO), f"--path={app.folder}", option)
