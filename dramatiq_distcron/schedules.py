@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, ru
 from .cron_expression import parse
 from .durations import Duration, instant_ms, milliseconds, utc
 from .errors import ConfigurationError, ScheduleError, quoted
-from .policies import PolicyOptions, checked_policy
+from .policies import Policy, PolicyOptions, checked_policy
 from .suggestions import refuse_unknown
-from .timings import AnyTiming, AtTiming, CronTiming, EveryTiming, Timing
+from .timings import AnyTiming, AtTiming, BoundedTiming, CronTiming, EveryTiming, Timing
 from .zones import load_zone
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class ScheduleOptions(PolicyOptions, total=False):
 
 _OPTIONS = frozenset(ScheduleOptions.__annotations__) | frozenset(PolicyOptions.__annotations__)
 _POLICIES = frozenset(PolicyOptions.__annotations__)
+#: Those that say when, and may be a part's own.
+_BOUNDS = frozenset({"start", "end"})
 #: Message options that would move a tick to another time, or are ours or the broker's.
 _RESERVED = {
     "delay": "A tick's time is its schedule's.",
@@ -215,7 +217,8 @@ def any_of(*schedules: Schedule, **options: Unpack[ScheduleOptions]) -> Schedule
     """Whenever one of ``schedules`` says so. A time that several of them have is one fire time.
 
     Parameters:
-      *schedules: two or more, without options of their own: what is made is one schedule, with one name.
+      *schedules: two or more, without options of their own but ``start`` and ``end``: what is made is one schedule,
+        with one name.
       **options: see :class:`~dramatiq_distcron.schedules.ScheduleOptions`.
 
     Raises:
@@ -227,12 +230,20 @@ def any_of(*schedules: Schedule, **options: Unpack[ScheduleOptions]) -> Schedule
     for schedule in schedules:
         if not isinstance(schedule, Schedule):
             raise ScheduleError(f"any_of() joins schedules such as cron(...), not {quoted(schedule)}.")
-        if any((schedule.name, schedule.args, schedule.kwargs, schedule.options, schedule.policy)):
+        if any((schedule.name, schedule.args, schedule.kwargs, schedule.options, schedule.policy.keys() - _BOUNDS)):
             raise ScheduleError(
                 f"any_of() makes one schedule of several: give its options to it, not to {quoted(schedule)}."
             )
     notes = tuple(note for schedule in schedules for note in schedule.notes)
-    return made(AnyTiming(tuple(schedule.timing for schedule in schedules)), options, notes)
+    return made(AnyTiming(tuple(_part(schedule) for schedule in schedules)), options, notes)
+
+
+def _part(schedule: Schedule) -> Timing:
+    """When a part of :func:`any_of` fires: within its own bounds, as a trigger has them that counts from a date."""
+    if schedule.policy.keys().isdisjoint(_BOUNDS):
+        return schedule.timing
+    within = Policy().overridden(schedule.policy)
+    return BoundedTiming(schedule.timing, within.start, within.end)
 
 
 def refuse_unknown_options(maker: str, options: Mapping[str, Any], own: Set[str] = frozenset()) -> None:

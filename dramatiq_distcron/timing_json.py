@@ -10,7 +10,7 @@ from .calendar_timing import CalendarTiming
 from .cron_expression import parse
 from .durations import LAST_INSTANT
 from .errors import ScheduleError, quoted
-from .timings import AnyTiming, AtTiming, CronTiming, EveryTiming, Timing
+from .timings import AnyTiming, AtTiming, BoundedTiming, CronTiming, EveryTiming, Timing
 from .zones import load_zone
 
 __all__ = ["UnknownKind", "timing_from_json"]
@@ -52,6 +52,11 @@ def _any_of(data: Mapping[str, Any]) -> Timing:
     return AnyTiming(tuple(timing_from_json(part) for part in data["parts"]))
 
 
+def _bounded(data: Mapping[str, Any]) -> Timing:
+    start, end = (None if data[name] is None else _whole(data[name], -LAST_INSTANT) for name in ("start", "end"))
+    return BoundedTiming(timing_from_json(data["timing"]), start, end)
+
+
 def _calendar(data: Mapping[str, Any]) -> Timing:
     months, days = _whole(data["months"], 0), _whole(data["days"], 0)
     if months == days == 0:
@@ -79,6 +84,7 @@ _KINDS: dict[str, Callable[[Mapping[str, Any]], Timing]] = {
     "every": _every,
     "at": _at,
     "any_of": _any_of,
+    "bounded": _bounded,
     "calendar": _calendar,
     "apscheduler_cron": _apscheduler_cron,
 }

@@ -12,7 +12,7 @@ from .cron_time import next_fire
 from .durations import LAST_INSTANT, iso
 from .zones import load_zone
 
-__all__ = ["AnyTiming", "AtTiming", "CronTiming", "EveryTiming", "Timing"]
+__all__ = ["AnyTiming", "AtTiming", "BoundedTiming", "CronTiming", "EveryTiming", "Timing"]
 
 _DAY = 86_400_000
 
@@ -158,3 +158,35 @@ class AnyTiming(Timing):
 
     def warnings(self) -> tuple[str, ...]:
         return tuple(f"{part.expression}: {warning}" for part in self.parts for warning in part.warnings())
+
+
+@dataclass(frozen=True)
+class BoundedTiming(Timing):
+    """Another one, not before ``start`` and not after ``end`` (UTC ms): the bounds of a part are its own."""
+
+    timing: Timing
+    start: int | None = None
+    end: int | None = None
+    kind = "bounded"
+
+    @property
+    def expression(self) -> str:  # type: ignore[override]
+        since = "" if self.start is None else f" from {iso(self.start)}"
+        until = "" if self.end is None else f" until {iso(self.end)}"
+        return f"{self.timing.expression}{since}{until}"
+
+    @property
+    def timezone(self) -> str | None:  # type: ignore[override]
+        return self.timing.timezone
+
+    def next_ms(self, after: int) -> int | None:
+        return self.timing.next_within(after, self.start, self.end)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "timing": self.timing.to_json(), "start": self.start, "end": self.end}
+
+    def bind(self, name: str, timezone: str) -> Timing:
+        return replace(self, timing=self.timing.bind(name, timezone))
+
+    def warnings(self) -> tuple[str, ...]:
+        return self.timing.warnings()

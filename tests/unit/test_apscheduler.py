@@ -477,6 +477,26 @@ def test_a_trigger_in_the_zone_of_the_host_is_warned_of_unless_its_zone_is_said(
         from_apscheduler(make(), tz="Asia/Tokyo")
 
 
+def test_what_is_to_be_used_in_the_place_of_a_combined_trigger_takes_each_kind_of_trigger() -> None:
+    begin, stop = datetime(2026, 1, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, 12, tzinfo=UTC)
+    joined = any_of(
+        from_apscheduler(CronTrigger(minute=30, hour="*/5", timezone="UTC", end_date=stop)),
+        from_apscheduler(IntervalTrigger(hours=6, start_date=begin)),
+        from_apscheduler(DateTrigger(datetime(2026, 1, 2, tzinfo=UTC))),
+        from_apscheduler(CalendarIntervalTrigger(days=1, start_date="2026-01-01", hour=1, timezone="UTC")),
+    )
+    found, instant = [], datetime(2026, 1, 1, tzinfo=UTC)
+    while instant < datetime(2026, 1, 2, 6, tzinfo=UTC):
+        following = joined.next_after(instant)
+        assert following is not None
+        found.append(f"{following:%d %H:%M}")
+        instant = following
+    assert found == [
+        "01 00:30", "01 01:00", "01 02:00", "01 05:30", "01 08:00", "01 10:30", "01 14:00", "01 20:00",
+        "02 00:00", "02 01:00", "02 02:00", "02 08:00",
+    ]  # fmt: skip
+
+
 @pytest.mark.usefixtures("in_berlin")
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
 def test_a_trigger_in_another_zone_than_the_hosts_is_not_warned_of(zone: str) -> None:

@@ -213,6 +213,36 @@ def test_options_belong_to_the_union_and_not_to_its_parts(options: dict[str, Any
     assert any_of(every(60), every(90), **options)
 
 
+def test_each_part_may_have_bounds_of_its_own_beside_those_of_the_union() -> None:
+    def second(number: int) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
+
+    early, late = every(10, end=second(30)), every(7, anchor=second(0), start=second(20), end=second(42))
+    schedule = any_of(early, late, start=second(15), end=second(40))
+    ms = int(second(0).timestamp() * 1000)
+    found = [schedule.next_after(second(number)) for number in range(45)]
+    assert sorted({one for one in found if one}) == [second(number) for number in (20, 21, 28, 30, 35)]
+    assert [(time - ms) // 1000 for time in times(schedule.timing, ms, 6)] == [10, 20, 21, 28, 30, 35]
+    assert timing_from_json(schedule.timing.to_json()) == schedule.timing
+    assert schedule.timing.expression == (
+        "every 0:00:10 until 2026-01-01T00:00:30.000Z or "
+        "every 0:00:07 from 2026-01-01T00:00:20.000Z until 2026-01-01T00:00:42.000Z"
+    )
+
+
+def test_a_bounded_part_is_bound_and_warned_of_as_it_is_alone() -> None:
+    bounded = cron("H 0 */15 * *", tz="Asia/Tokyo", start=NOON)
+    schedule = any_of(bounded, every(days=400, anchor=NOON - timedelta(days=1)), name="job")
+    assert schedule.timing.timezone == "Asia/Tokyo"
+    assert schedule.next_after(NOON) == cron("H 0 */15 * *", tz="Asia/Tokyo", name="job").next_after(NOON)
+    assert any("counts anew each month" in text for text in schedule.warnings())
+
+
+def test_a_part_that_ends_before_it_starts_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="never fires"):
+        any_of(every(60), every(90, start=NOON, end=NOON - timedelta(1)))
+
+
 def test_a_union_is_fired_as_one_schedule(world: World) -> None:
     world.actor(any_of(every(20), every(30), at(BEGIN + timedelta(seconds=25)), catch_up="all"))
     for second in (10, 20, 60):
@@ -229,6 +259,8 @@ def test_a_union_is_fired_as_one_schedule(world: World) -> None:
         ({"kind": "at", "instant": True}, ScheduleError),
         ({"kind": "at", "instant": 10**30}, ScheduleError),
         ({"kind": "any_of", "parts": [{"kind": "lunar"}]}, UnknownKind),
+        ({"kind": "bounded", "timing": {"kind": "at", "instant": 0}, "start": "x", "end": None}, ScheduleError),
+        ({"kind": "bounded", "timing": {"kind": "lunar"}, "start": None, "end": None}, UnknownKind),
         (
             {
                 "kind": "any_of",
