@@ -152,7 +152,7 @@ def _guess(spec: str, field: str) -> str:
     """A field of a spec that cannot be used, for showing it."""
     try:
         return str(json.loads(spec)[field])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

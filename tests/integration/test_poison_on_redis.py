@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -9,8 +10,9 @@ import dramatiq
 import pytest
 from dramatiq.brokers.redis import RedisBroker
 
-from dramatiq_distcron import every, install
+from dramatiq_distcron import every, get_distcron, install
 from dramatiq_distcron.beat import Beat
+from dramatiq_distcron.durations import FIRST_INSTANT, LAST_INSTANT
 from tests.support import queued
 
 NO_TEXT = b"\xff\xfe{"
@@ -72,3 +74,65 @@ def test_an_empty_spec_is_taken_out_of_the_way(beat: Beat, redis_broker: Any) ->
     redis_broker.client.zadd(store.keys.due, {"other": 1000})
     assert fire(beat, redis_broker) == ["good"]
     assert store.last(["other"])["other"]["outcome"] == "disabled"
+
+
+#: As a score: before the year 1, after the year 9999, and no time at all.
+NO_TIMES = (-(10**15), 9 * 10**14, 9.9e17, float("-inf"), float("inf"), 1000.5)
+
+
+@pytest.mark.parametrize("score", NO_TIMES)
+def test_a_cursor_that_is_no_time_is_set_anew_and_does_not_stop_the_others(
+    beat: Beat, redis_broker: Any, score: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    store: Any = beat.backend.store
+    redis_broker.client.zadd(store.keys.due, {"bad": score})
+    assert fire(beat, redis_broker)[:1] == ["good"]
+    Beat(get_distcron(redis_broker)).run_once()
+    assert 0 < redis_broker.client.zscore(store.keys.due, "bad") - store.now() <= 3_600_000
+    schedules = get_distcron(redis_broker).schedules
+    assert [one.name for one in schedules.list()] == ["bad", "good"]
+    assert all(FIRST_INSTANT <= tick.fire_time <= LAST_INSTANT for tick in schedules.history())
+    assert "failed unexpectedly" not in caplog.text
+    assert "could not be stored" not in caplog.text
+
+
+@pytest.mark.parametrize("score", NO_TIMES)
+def test_a_schedule_whose_cursor_is_no_time_can_be_edited(redis_broker: Any, score: float) -> None:
+    distcron = install(redis_broker)
+
+    @dramatiq.actor(broker=redis_broker)
+    def job() -> None: ...
+
+    distcron.schedules.put(every(3600, name="bad"), job)
+    store: Any = distcron.open_backend().store
+    redis_broker.client.zadd(store.keys.due, {"bad": score})
+    distcron.schedules.pause("bad")
+    assert 0 < redis_broker.client.zscore(store.keys.due, "bad") - store.now() <= 3_600_000
+    redis_broker.client.zadd(store.keys.due, {"bad": score})
+    distcron.schedules.put(every(1800, name="bad"), job)
+    redis_broker.client.zadd(store.keys.due, {"bad": score})
+    distcron.schedules.remove("bad")
+    assert distcron.schedules.list() == []
+
+
+def test_the_loss_of_a_schedule_whose_name_is_no_text_is_told(beat: Beat, redis_broker: Any) -> None:
+    store: Any = beat.backend.store
+    redis_broker.client.zadd(store.keys.due, {NO_TEXT: 1000})
+    assert fire(beat, redis_broker) == ["good"]
+    store.notice("'\udcff' is lost")
+    assert [text for _, text in store.notices()] == ["'\\udcff' is lost"]
+
+
+def test_a_last_outcome_of_a_time_that_is_none_is_not_shown(beat: Beat, redis_broker: Any) -> None:
+    store: Any = beat.backend.store
+    told = {"fire_time": 10**18, "fire_time_to": 10**18, "count": 1, "decided_at": 0, "outcome": "missed"}
+    redis_broker.client.hset(store.keys.last, "bad", json.dumps(told))
+    schedules = get_distcron(redis_broker).schedules
+    assert {one.name: one.last_fire_time for one in schedules.list()} == {"bad": None, "good": None}
+
+
+def test_a_schedule_that_is_stored_too_deep_to_be_read_is_shown_as_disabled(beat: Beat, redis_broker: Any) -> None:
+    store: Any = beat.backend.store
+    redis_broker.client.hset(store.keys.schedules, "deep", '{"actor":' + "[" * 100_000)
+    shown = get_distcron(redis_broker).schedules.get("deep")
+    assert (shown.state, shown.actor) == ("disabled", "")

@@ -26,10 +26,14 @@ local function take_edit()
   }
 end
 
+-- The first and the last instant of the calendar in UTC ms, and a cursor that never comes.
+local FIRST, FINAL, NEVER = -62135596800000, 253402300799999, 9000000000000000
+
 -- A cursor as ours are; what else may stand there counts as none.
 local function cursor(name)
   local score = redis.call('zscore', DUE, name)
-  return score and string.find(score, '^-?%d+$') and #score <= 16 and score or ''
+  local time = score and string.find(score, '^-?%d+$') and tonumber(score)
+  return time and (time == NEVER or time >= FIRST and time <= FINAL) and score or ''
 end
 
 local function is_stale(e)

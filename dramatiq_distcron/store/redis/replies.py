@@ -11,6 +11,7 @@ from typing import Any
 import redis
 from redis.exceptions import AuthorizationError, ClusterCrossSlotError, MovedError, RedisClusterException
 
+from ...durations import FIRST_INSTANT, LAST_INSTANT
 from ...errors import ConfigurationError, StoreRefused, StoreUnavailable, WrongSlot
 from ..base import NEVER
 
@@ -124,17 +125,20 @@ def cursor(score: float | str | None) -> int | None:
         number = float("nan" if score is None else score)
     except ValueError:
         return None
-    # Ours are whole; what was written by hand may be anything.
-    return int(number) if abs(number) <= NEVER and number.is_integer() else None
+    # Ours are whole, and in the calendar; what was written by hand may be anything.
+    is_ours = number == NEVER or FIRST_INSTANT <= number <= LAST_INSTANT
+    return int(number) if is_ours and number.is_integer() else None
 
 
 def record(value: bytes | None) -> Mapping[str, Any] | None:
     """The last outcome of a schedule; ``None`` if it is none of ours."""
     try:
         found = json.loads(value or b"")
-        int(found["fire_time"]), int(found["fire_time_to"]), int(found["count"]), int(found["decided_at"])
-        return {**dict.fromkeys(_RECORD, ""), **found}
-    except (ValueError, TypeError, KeyError, RecursionError):
+        int(found["count"])
+        times = [int(found[name]) for name in ("fire_time", "fire_time_to", "decided_at")]
+        are_ours = all(FIRST_INSTANT <= time <= LAST_INSTANT for time in times)
+        return {**dict.fromkeys(_RECORD, ""), **found} if are_ours else None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 

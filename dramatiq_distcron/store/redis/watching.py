@@ -150,6 +150,8 @@ class WatchVerbs(Verbs):
 
     def notice(self, text_: str) -> None:
         """Keeps a word for whoever asks for the status."""
+        # A name in it may be none, and is no reason to keep silent.
+        text_ = text_.encode("utf-8", "backslashreplace").decode()
         with self._errors():
             self._client.xadd(self.keys.notices, {"at": self.now(), "text": text_}, maxlen=10, approximate=False)
 
