@@ -74,9 +74,9 @@ class Settings:
         """
         own = set(_CHECKS)
         refuse_unknown({name: None for name in options if name not in own | _POLICIES}, own | _POLICIES, "DistCron()")
-        given = {**_from_environment(set(options)), **options}
-        policy = checked_policy({name: given[name] for name in given if name in _POLICIES})
-        settings: dict[str, Any] = {name: _CHECKS[name](given[name]) for name in given if name in own}
+        policy = checked_policy({name: value for name, value in options.items() if name in _POLICIES})
+        settings: dict[str, Any] = {name: _CHECKS[name](value) for name, value in options.items() if name in own}
+        settings |= _from_environment(set(options))
         return cls(
             **settings,
             default_redis=os.environ.get("DISTCRON_REDIS_URL") or None,
@@ -97,17 +97,23 @@ def checked_lease_ttl(value: Any) -> int:
     return ttl
 
 
+_VARIABLES = {"app": "DISTCRON_APP", "tz": "DISTCRON_TZ", "lease_ttl": "DISTCRON_LEASE_TTL"}
+
+
 def _from_environment(given: set[str]) -> dict[str, Any]:
-    """The options that are not given and have a variable that is set."""
-    variables = {"app": "DISTCRON_APP", "tz": "DISTCRON_TZ", "lease_ttl": "DISTCRON_LEASE_TTL"}
-    found: dict[str, Any] = {
-        name: os.environ[variable]
-        for name, variable in variables.items()
-        if name not in given and os.environ.get(variable)
-    }
-    if "lease_ttl" in found:
-        found["lease_ttl"] = _number(found["lease_ttl"], variables["lease_ttl"])
-    return found
+    """The options that are not given and have a variable that is set, checked."""
+    texts = {name: os.environ.get(variable) for name, variable in _VARIABLES.items() if name not in given}
+    return {name: _checked_variable(name, text) for name, text in texts.items() if text}
+
+
+def _checked_variable(name: str, text: str) -> Any:
+    variable = _VARIABLES[name]
+    value = _number(text, variable) if name == "lease_ttl" else text
+    try:
+        return _CHECKS[name](value)
+    except ConfigurationError as error:
+        # The line that is told with it calls install(), and says nothing of it.
+        raise type(error)(f"The environment variable {variable} cannot be used: {error}") from error
 
 
 _RETENTION: tuple[tuple[str, str, Callable[[str], Any]], ...] = (

@@ -191,11 +191,11 @@ def test_a_lease_from_the_environment_that_is_no_number_names_the_variable(monke
         ("DISTCRON_LEASE_TTL", "nan", "lease_ttl must be"),
     ],
 )
-def test_values_from_the_environment_are_checked_as_all_others(
+def test_values_from_the_environment_are_checked_as_all_others_and_the_variable_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=f"The environment variable {name} cannot be used: .*{told}"):
         settings()
 
 
