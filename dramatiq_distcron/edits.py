@@ -47,12 +47,13 @@ def add_again(spec: Spec, decided: int) -> Edit:
     return Edit(spec.name, None, spec.to_json(), next_score(spec, decided))
 
 
-def change(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
+def change(before: Stored, found: Spec, wanted: Spec, now: int, decided: int | None = None) -> Edit:
     """From ``found`` to ``wanted``: the cursor stays if the times do, else it is set anew from now.
 
-    So it is if the schedule was disabled and is no more: what came meanwhile is not made up for.
+    So it is if the schedule was disabled and is no more: what came meanwhile is not made up for. ``decided`` is its
+    last fire time that has an outcome, where that is known.
     """
-    return _changed(before, found, wanted, now if before.score is None else before.score, now)
+    return _changed(before, found, wanted, now if before.score is None else before.score, now, decided)
 
 
 def retire(before: Stored, found: Spec, now: int) -> Edit:
@@ -69,10 +70,11 @@ def rest(before: Stored, found: Spec) -> Edit:
     return Edit(before.name, before, found.to_json(), NEVER)
 
 
-def return_(before: Stored, found: Spec, wanted: Spec, now: int) -> Edit:
-    """A retired schedule that the leader's code knows again."""
+def return_(before: Stored, found: Spec, wanted: Spec, now: int, decided: int | None = None) -> Edit:
+    """A retired schedule that the leader's code knows again. ``decided``: as for :func:`change`."""
     assert found.retired is not None
-    return _from_now(before, found, replace(wanted, paused=found.paused), found.retired.cursor, now, "retired")
+    wanted = replace(wanted, paused=found.paused)
+    return _from_now(before, found, wanted, found.retired.cursor, now, "retired", decided)
 
 
 def remove(before: Stored, found: Spec | None, now: int) -> Edit:
@@ -95,7 +97,7 @@ def restore(before: Stored, found: Spec | None, wanted: Spec, decided: int | Non
     since = max((time for time in (decided, edited) if time is not None), default=now)
     if found is None:
         return Edit(before.name, before, wanted.to_json(), next_score(wanted, since))
-    return _changed(before, found, wanted, next_score(found, since), now)
+    return _changed(before, found, wanted, next_score(found, since), now, decided)
 
 
 def pause(before: Stored, found: Spec, reason: str, until: int | None, now: int) -> Edit:
@@ -141,20 +143,22 @@ def next_score(spec: Spec, now: int) -> int:
     return NEVER if found is None else spec.score_of(found)
 
 
-def _changed(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int) -> Edit:
+def _changed(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int, decided: int | None = None) -> Edit:
     wanted = replace(wanted, paused=found.paused)
     is_woken = wanted.policy.enabled and not found.policy.enabled
     if found.times == wanted.times and not is_woken:
         return Edit(before.name, before, wanted.to_json(), cursor)
-    return _from_now(before, found, wanted, cursor, now, "edited")
+    return _from_now(before, found, wanted, cursor, now, "edited", decided)
 
 
-def _from_now(before: Stored, found: Spec, wanted: Spec, cursor: int, now: int, reason: str) -> Edit:
+def _from_now(
+    before: Stored, found: Spec, wanted: Spec, cursor: int, now: int, reason: str, decided: int | None = None
+) -> Edit:
     passed, waiting = _undecided(found, cursor, now)
     if waiting is not None and _is_latest(wanted, waiting, now):
         return Edit(before.name, before, wanted.to_json(), wanted.score_of(waiting), _record(found, passed, reason))
     record = _record(found, _with(passed, waiting), reason)
-    return Edit(before.name, before, wanted.to_json(), _anew(found, wanted, cursor, now), record)
+    return Edit(before.name, before, wanted.to_json(), _anew(found, wanted, cursor, now, decided), record)
 
 
 def _is_latest(wanted: Spec, waiting: int, now: int) -> bool:
@@ -163,15 +167,20 @@ def _is_latest(wanted: Spec, waiting: int, now: int) -> bool:
     return wanted.next_ms(waiting - 1) == waiting and (following is None or following > now)
 
 
-def _anew(found: Spec, wanted: Spec, cursor: int, now: int) -> int:
+def _anew(found: Spec, wanted: Spec, cursor: int, now: int, decided: int | None = None) -> int:
     """The cursor of ``wanted`` from now on, where that of ``found`` was ``cursor``."""
     if found.times == wanted.times:
         # What is decided stays so, also where a clock or the end of a pause lies before it.
         return max(cursor, next_score(wanted, now))
-    undecided = found.fire_time_of(cursor)
     # After a step back of the store's clock fire times of the near future are decided already: not again.
-    stepped_back = now < cursor < NEVER and (found.next_ms(now) or undecided) < undecided
-    return next_score(wanted, undecided - 1 if stepped_back else now)
+    since = now
+    undecided = found.fire_time_of(cursor)
+    if now < cursor < NEVER and (found.next_ms(now) or undecided) < undecided:
+        since = undecided - 1
+    # A cursor far ahead, or of a schedule that is over, says nothing of what was decided under the spec before it.
+    if decided is not None and since < decided <= now + DAY:
+        since = decided
+    return next_score(wanted, since)
 
 
 #: First and last of some fire times, and how many they are.

@@ -46,11 +46,12 @@ class Plan:
 def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: Decided) -> Plan:
     """Compares the code's schedules with the stored ones.
 
-    ``decided`` tells the last decided fire times of schedules whose cursor or spec got lost. A leader whose code has no
-    schedule at all retires nothing: that is a module that was not imported.
+    ``decided`` tells the last decided fire times of schedules whose cursor or spec got lost, or whose times change. A
+    leader whose code has no schedule at all retires nothing: that is a module that was not imported.
     """
     made = Plan()
     missing = dict(code)
+    known_again: list[tuple[Stored, Spec, Spec]] = []
     for before in stored:
         made.stored += 1
         wanted = missing.pop(before.name, None)
@@ -64,12 +65,23 @@ def plan(code: Mapping[str, Spec], stored: Iterable[Stored], now: int, decided: 
         except ScheduleError:
             found = None
         made.code_schedules += found is not None and found.source == "code" and not found.retired
-        if wanted is not None:
+        if wanted is not None and found is not None and _is_to_change(before, found, wanted, now):
+            known_again.append((before, found, wanted))
+        elif wanted is not None:
             _keep(made, before, found, wanted, now, decided)
         elif found is not None:
             _without_code(made, before, found, now, decided, retiring=bool(code))
+    _change(made, known_again, now, decided)
     _add(made, missing, now, decided)
     return made
+
+
+def _change(made: Plan, changes: Sequence[tuple[Stored, Spec, Spec]], now: int, decided: Decided) -> None:
+    moved = [before.name for before, found, wanted in changes if found.times != wanted.times]
+    known = decided(moved) if moved else {}
+    for before, found, wanted in changes:
+        what, edit = ("returned", edits.return_) if found.retired else ("changed", edits.change)
+        made.do(what, edit(before, found, wanted, now, known.get(before.name)))
 
 
 def _add(made: Plan, missing: Mapping[str, Spec], now: int, decided: Decided) -> None:
@@ -88,15 +100,20 @@ def _is_settled(before: Stored, now: int) -> bool:
     return near and _FROM_API.match(before.spec) is not None
 
 
+def _is_to_change(before: Stored, found: Spec, wanted: Spec, now: int) -> bool:
+    """Whether the code says something else than what is stored, which can be used."""
+    if found.retired:
+        return True
+    if before.score is None or edits.is_absurd(found, before.score, now):
+        return False
+    return found.fingerprint != wanted.fingerprint or found.source != "code"
+
+
 def _keep(made: Plan, before: Stored, found: Spec | None, wanted: Spec, now: int, decided: Decided) -> None:
-    if found is not None and found.retired:
-        made.do("returned", edits.return_(before, found, wanted, now))
-    elif found is None or before.score is None:
+    if found is None or before.score is None:
         made.do("restored", edits.restore(before, found, wanted, decided([before.name]).get(before.name), now))
     elif edits.is_absurd(found, before.score, now):
         made.do("healed", edits.heal(before, found, wanted, now))
-    elif found.fingerprint != wanted.fingerprint or found.source != "code":
-        made.do("changed", edits.change(before, found, wanted, now))
 
 
 def _without_code(made: Plan, before: Stored, found: Spec, now: int, decided: Decided, *, retiring: bool) -> None:

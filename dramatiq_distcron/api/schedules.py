@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import edits
 from ..arguments import refuse_misfit
@@ -48,6 +48,9 @@ _BATCH = 100
 _ATTEMPTS = 40
 #: The longest pause between two attempts, in seconds: at first for each attempt before, and at last.
 _PAUSE, _LONGEST_PAUSE = 0.005, 0.05
+
+#: From what is stored, the name, the present and the last fire time with an outcome to the edit, if one is needed.
+_MakesEdit: TypeAlias = Callable[["Stored | None", str, int, "int | None"], "Edit | None"]
 
 
 class Schedules:
@@ -130,8 +133,8 @@ class Schedules:
         self._refuse_nameless([specs[name] for name in sorted(nameless)])
         idle: set[str] = set()
 
-        def make(stored: Stored | None, name: str, now: int) -> Edit:
-            edit = _put(stored, specs[name], self._decided, now)
+        def make(stored: Stored | None, name: str, now: int, decided: int | None) -> Edit:
+            edit = _put(stored, specs[name], decided, now)
             if edit.score == NEVER and (stored is None or stored.score != NEVER):
                 idle.add(name)
             return edit
@@ -157,7 +160,7 @@ class Schedules:
           ConflictError: it is defined in code, which would bring it back.
         """
         name = checked_name(name, "remove")
-        self._edit([name], lambda stored, _, now: _remove(self._found(stored, name), now))
+        self._edit([name], lambda stored, _, now, __: _remove(self._found(stored, name), now))
 
     def pause(self, name: str, *, reason: str = "", until: datetime | None = None) -> None:
         """From now on the schedule's fire times are recorded as ``paused``, and are not made up for later.
@@ -171,7 +174,7 @@ class Schedules:
         """
         name, reason = checked_name(name, "pause"), checked_reason(reason)
         end = None if until is None else instant_ms(until, "until")
-        self._edit([name], lambda stored, _, now: _pause(self._found(stored, name), reason, end, now))
+        self._edit([name], lambda stored, _, now, __: _pause(self._found(stored, name), reason, end, now))
 
     def resume(self, name: str) -> bool:
         """The schedule fires again, from now on. Raises ``NotFoundError`` if there is none of that name.
@@ -182,7 +185,7 @@ class Schedules:
         name = checked_name(name, "resume")
         was_paused = False
 
-        def make(stored: Stored | None, _: str, now: int) -> Edit | None:
+        def make(stored: Stored | None, _: str, now: int, __: int | None) -> Edit | None:
             nonlocal was_paused
             edit = _resume(self._found(stored, name), now)
             was_paused |= edit is not None
@@ -223,7 +226,7 @@ class Schedules:
             )
         return told[actor_name]
 
-    def _edit(self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]) -> None:
+    def _edit(self, names: Sequence[str], make: _MakesEdit) -> None:
         """Reads the schedules, makes the edits, and does so again for those that changed in between."""
         left = list(names)
         for attempt in range(_ATTEMPTS):
@@ -237,15 +240,16 @@ class Schedules:
             "If its cursor in Redis was set by hand, it must be a whole number."
         )
 
-    def _try_edit(
-        self, names: Sequence[str], make: Callable[[Stored | None, str, int], Edit | None]
-    ) -> builtins.list[str]:
+    def _try_edit(self, names: Sequence[str], make: _MakesEdit) -> builtins.list[str]:
         """Returns the names of those that changed between reading and writing."""
         store = self._backend().store
         stored = store.get(names)
         # After the reading: what a leader decided up to then is not decided again.
+        last = store.last(list(stored))
         now = store.now()
-        edits = [edit for name in names if (edit := make(stored.get(name), name, now)) is not None]
+        decided = {name: int(one["fire_time_to"]) for name, one in last.items()}
+        made = [make(stored.get(name), name, now, decided.get(name)) for name in names]
+        edits = [edit for edit in made if edit is not None]
         changed: builtins.list[str] = []
         for start in range(0, len(edits), _BATCH):
             some = edits[start : start + _BATCH]
@@ -253,11 +257,6 @@ class Schedules:
             changed += [edit.name for edit, answer in zip(some, answers, strict=True) if answer == "stale"]
             _refuse_failed(some, answers)
         return changed
-
-    def _decided(self, name: str) -> int | None:
-        """The last fire time of a schedule that has an outcome."""
-        last = self._backend().store.last([name]).get(name)
-        return int(last["fire_time_to"]) if last else None
 
     def _found(self, stored: Stored | None, name: str) -> Stored:
         if stored is None:
@@ -303,7 +302,7 @@ class Schedules:
         return NotFoundError(f"There is no schedule {quoted(name)}. {hint}")
 
 
-def _put(stored: Stored | None, wanted: Spec, decided: Callable[[str], int | None], now: int) -> Edit:
+def _put(stored: Stored | None, wanted: Spec, decided: int | None, now: int) -> Edit:
     if stored is None:
         return edits.add(wanted, now)
     found = _parsed(stored)
@@ -313,10 +312,10 @@ def _put(stored: Stored | None, wanted: Spec, decided: Callable[[str], int | Non
             "another name."
         )
     if found is not None and found.retired:
-        return edits.return_(stored, found, wanted, now)
+        return edits.return_(stored, found, wanted, now, decided)
     if found is None or stored.score is None:
-        return edits.restore(stored, found, wanted, decided(wanted.name), now)
-    return edits.change(stored, found, wanted, now)
+        return edits.restore(stored, found, wanted, decided, now)
+    return edits.change(stored, found, wanted, now, decided)
 
 
 def _remove(stored: Stored, now: int) -> Edit:

@@ -59,6 +59,21 @@ def test_a_schedule_that_was_put_fires_without_a_restart(world: World, schedules
     assert world.fired() == [("report:7", 10)]
 
 
+def test_two_edits_while_the_clock_is_behind_repeat_nothing_also_if_it_was_over_in_between(
+    world: World, schedules: Schedules
+) -> None:
+    schedules.put(every(10, name="x"), "job")
+    for second in (10, 20, 30):
+        world.at(second)
+    world.at(5)
+    schedules.put(at(BEGIN, name="x"), "job")
+    world.at(6)
+    schedules.put(every(10, name="x"), "job")
+    for second in (10, 20, 30, 40):
+        world.at(second)
+    assert world.fired() == [("x", 10), ("x", 20), ("x", 30), ("x", 40)]
+
+
 def test_what_was_put_is_listed_as_it_is(world: World, schedules: Schedules, stub_broker: StubBroker) -> None:
     schedules.put(cron("0 7 * * 1-5", name="report:7", tz="Europe/Berlin"), stub_broker.actors["job"])
     info = schedules.get("report:7")

@@ -418,3 +418,24 @@ def test_a_schedule_that_is_over_is_not_begun_again_by_the_end_of_a_pause_that_l
 def test_ticks_that_were_decided_after_a_pause_are_not_decided_again_when_it_is_resumed() -> None:
     ended = with_policy(replace(SPEC, paused=Pause(1, "a while", NEXT - 5 * MINUTE)), end=NEXT)
     assert edits.resume(stored(ended, NEVER), ended, NEXT + MINUTE).score == NEVER
+
+
+# -- the store's clock stepped back, and the cursor does not tell --------------------------------------------
+
+
+OVER = with_policy(SPEC, end=NOW - DAY)
+MONTHLY = replace(SPEC, timing=cron("0 0 1 * *").timing.bind("job", "UTC"))
+
+
+@pytest.mark.parametrize(("found", "score"), [(OVER, NEVER), (MONTHLY, edits.next_score(MONTHLY, NOW))])
+def test_what_was_decided_before_a_schedule_was_over_or_rare_is_not_decided_again(found: Spec, score: int) -> None:
+    decided = NEXT + 3 * MINUTE
+    assert edits.change(stored(found, score), found, SPEC, NOW, decided).score == decided + MINUTE
+    resting = replace(found, retired=Retired(NOW, score))
+    assert edits.return_(stored(resting, NEVER), resting, SPEC, NOW, decided).score == decided + MINUTE
+
+
+@pytest.mark.parametrize("decided", [None, NOW - 5 * MINUTE, NOW + 2 * DAY])
+def test_else_its_new_times_begin_now(decided: int | None) -> None:
+    """Also where the clock had leapt days ahead: it must not be silent until then."""
+    assert edits.change(stored(OVER, NEVER), OVER, SPEC, NOW, decided).score == NEXT

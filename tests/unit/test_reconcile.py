@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramatiq_distcron import cron
+from dramatiq_distcron import at, cron
+from dramatiq_distcron.durations import utc
 from dramatiq_distcron.policies import Policy
 from dramatiq_distcron.reconcile import RETIREMENT, Plan, plan
 from dramatiq_distcron.schedules import EveryTiming
@@ -160,6 +161,15 @@ def test_after_a_step_back_of_the_clock_a_lost_cursor_does_not_repeat_what_is_de
     decided = NOW + 60 * MINUTE - 1
     edit = only_edit(planned([SPEC], [stored(SPEC, None)], decided={"job": decided}))
     assert edit.score > decided
+
+
+def test_after_a_step_back_of_the_clock_the_times_of_a_version_that_had_none_to_come_repeat_nothing() -> None:
+    """A deploy there and back, while the clock is behind: the cursor in between says nothing of what is decided."""
+    over = replace(SPEC, timing=at(utc(NOW - 1000)).timing)
+    decided = NOW + 60 * MINUTE - 1
+    made = planned([SPEC], [stored(over, NEVER)], decided={"job": decided})
+    assert told(made) == {"changed": ["job"]}
+    assert only_edit(made).score == decided + MINUTE
 
 
 # -- what the code does not know ----------------------------------------------------------------------------
