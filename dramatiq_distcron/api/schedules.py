@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import edits
@@ -49,8 +50,10 @@ _ATTEMPTS = 40
 #: The longest pause between two attempts, in seconds: at first for each attempt before, and at last.
 _PAUSE, _LONGEST_PAUSE = 0.005, 0.05
 
-#: From what is stored, the name, the present and the last fire time with an outcome to the edit, if one is needed.
-_MakesEdit: TypeAlias = Callable[["Stored | None", str, int, "int | None"], "Edit | None"]
+#: From a name to its last fire time that has an outcome. It is read for all of them when it is asked for first.
+_Decided: TypeAlias = Callable[[str], "int | None"]
+#: From what is stored, the name and the present to the edit, if one is needed.
+_MakesEdit: TypeAlias = Callable[["Stored | None", str, int, _Decided], "Edit | None"]
 
 
 class Schedules:
@@ -133,7 +136,7 @@ class Schedules:
         self._refuse_nameless([specs[name] for name in sorted(nameless)])
         idle: set[str] = set()
 
-        def make(stored: Stored | None, name: str, now: int, decided: int | None) -> Edit:
+        def make(stored: Stored | None, name: str, now: int, decided: _Decided) -> Edit:
             edit = _put(stored, specs[name], decided, now)
             if edit.score == NEVER and (stored is None or stored.score != NEVER):
                 idle.add(name)
@@ -185,7 +188,7 @@ class Schedules:
         name = checked_name(name, "resume")
         was_paused = False
 
-        def make(stored: Stored | None, _: str, now: int, __: int | None) -> Edit | None:
+        def make(stored: Stored | None, _: str, now: int, __: _Decided) -> Edit | None:
             nonlocal was_paused
             edit = _resume(self._found(stored, name), now)
             was_paused |= edit is not None
@@ -245,10 +248,13 @@ class Schedules:
         store = self._backend().store
         stored = store.get(names)
         # After the reading: what a leader decided up to then is not decided again.
-        last = store.last(list(stored))
         now = store.now()
-        decided = {name: int(one["fire_time_to"]) for name, one in last.items()}
-        made = [make(stored.get(name), name, now, decided.get(name)) for name in names]
+
+        @cache
+        def last() -> Mapping[str, int]:
+            return {name: int(one["fire_time_to"]) for name, one in store.last(list(stored)).items()}
+
+        made = [make(stored.get(name), name, now, lambda name: last().get(name)) for name in names]
         edits = [edit for edit in made if edit is not None]
         changed: builtins.list[str] = []
         for start in range(0, len(edits), _BATCH):
@@ -302,7 +308,7 @@ class Schedules:
         return NotFoundError(f"There is no schedule {quoted(name)}. {hint}")
 
 
-def _put(stored: Stored | None, wanted: Spec, decided: int | None, now: int) -> Edit:
+def _put(stored: Stored | None, wanted: Spec, decided: _Decided, now: int) -> Edit:
     if stored is None:
         return edits.add(wanted, now)
     found = _parsed(stored)
@@ -311,11 +317,10 @@ def _put(stored: Stored | None, wanted: Spec, decided: int | None, now: int) -> 
             f"Schedule {wanted.name!r} is defined in code, which is the truth for it: change it there, or choose "
             "another name."
         )
-    if found is not None and found.retired:
-        return edits.return_(stored, found, wanted, now, decided)
-    if found is None or stored.score is None:
-        return edits.restore(stored, found, wanted, decided, now)
-    return edits.change(stored, found, wanted, now, decided)
+    if found is None or (stored.score is None and not found.retired):
+        return edits.restore(stored, found, wanted, decided(wanted.name), now)
+    change = edits.return_ if found.retired else edits.change
+    return change(stored, found, wanted, now, None if found.times == wanted.times else decided(wanted.name))
 
 
 def _remove(stored: Stored, now: int) -> Edit:
