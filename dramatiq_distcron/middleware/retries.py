@@ -112,7 +112,8 @@ class BackoffRetries(Retries):
         where = f"actor {actor.actor_name!r}"
         found = checked({name: options[name] for name in options if name in CHECKED}, where)
         options.update((name, found[name]) for name in DURATIONS if name in found)
-        self._take_in_budget(checked_budget(options.get("retry_budget")), where)
+        # One without a name has the actor's.
+        self._take_in_budget(self._budget_of(actor), where)
 
     def _take_in_budget(self, budget: RetryBudget | None, where: str) -> None:
         if budget is None or budget.name is None:

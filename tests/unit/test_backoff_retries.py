@@ -634,6 +634,19 @@ def test_two_budgets_of_one_name_must_be_equal(stub_broker: StubBroker) -> None:
     failing(stub_broker, retry_budget=RetryBudget("github", ratio=0.2))
 
 
+def test_a_budget_that_takes_its_actors_name_is_checked_as_one_of_that_name(
+    stub_broker: StubBroker, distcron: DistCron
+) -> None:
+    def declare(name: str, budget: RetryBudget | str) -> None:
+        dramatiq.actor(lambda: None, actor_name=name, broker=stub_broker, retry_budget=budget)
+
+    declare("github", RetryBudget(ratio=0.5))
+    with pytest.raises(ConflictError, match="'github' of actor 'pull' has other numbers"):
+        declare("pull", "github")
+    with pytest.raises(ConfigurationError, match="1 to 100 printable"):
+        declare("long" * 30, RetryBudget())
+
+
 def test_install_puts_ours_in_the_place_of_dramatiqs_with_its_settings() -> None:
     when = lambda retries, error: True  # noqa: E731
     broker = StubBroker(middleware=[Spoiling(), Retries(max_retries=3, min_backoff=5, max_backoff=7, retry_when=when)])
