@@ -242,6 +242,18 @@ def test_a_letter_that_redis_refuses_leaves_the_message_to_the_brokers_own_dead(
     wait_until(lambda: [one.message_id for one in site.broker.wire.dead] == [message.message_id], "the broker's dead")
 
 
+def test_whoever_is_to_be_told_of_the_end_is_told_once_though_redis_refuses_the_letter(site: Site) -> None:
+    store: Any = site.distcron.open_backend().store
+    store._client.set(store.keys.dead, "not a sorted set")
+    dramatiq.actor(lambda *given: None, actor_name="told", broker=site.broker)
+    job = dying(site, [])
+    job.options["on_retry_exhausted"] = "told"
+    job.send("x")
+    site.work()
+    wait_until(lambda: site.broker.wire.dead, "the broker's dead")
+    assert [one.actor_name for one in site.broker.wire.enqueued] == ["dies", "told"]
+
+
 def test_a_redrive_is_published_by_a_worker_though_the_one_who_asked_is_gone(site: Site) -> None:
     told: list[str] = []
     job = dying(site, told)
