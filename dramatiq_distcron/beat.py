@@ -351,6 +351,7 @@ class Beat:
             return
         self._next_heartbeat = now + _HEARTBEAT
         self.office.look()
-        about = about_process(self._distcron.broker, role, self._started_at, self._last_pass_at)
+        outbox = self.backend.by_outbox
+        about = about_process(self._distcron.broker, role, self._started_at, self._last_pass_at, outbox=outbox)
         about["disabled"] = self._distcron.settings.disabled
         self.backend.store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)

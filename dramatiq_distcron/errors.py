@@ -8,6 +8,7 @@ from dramatiq import errors as dramatiq_errors
 from dramatiq.middleware import MiddlewareError
 
 __all__ = [
+    "AccessDenied",
     "BrokerConnectionError",
     "ConfigurationError",
     "ConflictError",
@@ -86,6 +87,10 @@ class StoreUnavailable(DistCronError):
 
 class StoreRefused(DistCronError):
     """The store answered, and the answer is no: missing right, wrong type, out of memory."""
+
+
+class AccessDenied(StoreRefused):
+    """The store does not let us in: user or password are not those it knows."""
 
 
 class WrongSlot(StoreRefused):

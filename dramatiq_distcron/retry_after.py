@@ -92,8 +92,8 @@ def _of_header(text: str, now: Callable[[], int]) -> int | None:
         return min(int(text.lstrip("0")[:15] or 0), 10**9) * 1000
     try:
         date = parsedate_to_datetime(text)
+        # An HTTP date is in GMT, also where the parser finds no zone in it.
+        return instant_ms(date if date.tzinfo else date.replace(tzinfo=timezone.utc), "Retry-After") - now()
     except (TypeError, ValueError, IndexError, OverflowError):
         get_logger(__name__, RetryAfter).warning("Retry-After: %.100r cannot be read; the backoff decides.", text)
         return None
-    # An HTTP date is in GMT, also where the parser finds no zone in it.
-    return instant_ms(date if date.tzinfo else date.replace(tzinfo=timezone.utc), "Retry-After") - now()

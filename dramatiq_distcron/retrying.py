@@ -25,7 +25,19 @@ from .retry_after import RetryAfter
 if TYPE_CHECKING:
     import random
 
-__all__ = ["ABORTED", "EXHAUSTED", "POISON", "TOO_OLD", "Again", "Chooser", "End", "Failure", "chooser", "decide"]
+__all__ = [
+    "ABORTED",
+    "EXHAUSTED",
+    "POISON",
+    "TOO_OLD",
+    "Again",
+    "Chooser",
+    "End",
+    "Failure",
+    "chooser",
+    "decide",
+    "late",
+]
 
 ABORTED: Final = "aborted"
 EXHAUSTED: Final = "retries_exhausted"
@@ -88,10 +100,22 @@ def decide(
     if _is_over(failure, actor.get("retry_when", defaults.get("retry_when")), limit):
         return End(EXHAUSTED, limit)
     delay = _delay(failure, levels, rng)
-    oldest = _first(levels, "max_retry_age", lambda value: value is None or _is_number(value))
-    if oldest is not None and failure.age + delay > oldest:
+    if _is_too_old(failure.age + delay, levels):
         return End(TOO_OLD, limit)
     return Again(delay)
+
+
+def late(age: int, message: Mapping[str, Any], actor: Mapping[str, Any], defaults: Mapping[str, Any]) -> End | None:
+    """The end of a message whose retry was decided in time and is taken up too late: its budget was spent, or its queue
+    long. ``age`` in ms; the options are those of :func:`decide`.
+    """
+    levels = (message, actor, defaults)
+    return End(TOO_OLD, _first(levels, "max_retries", _is_limit)) if _is_too_old(age, levels) else None
+
+
+def _is_too_old(age: int, levels: Sequence[Mapping[str, Any]]) -> bool:
+    oldest = _first(levels, "max_retry_age", lambda value: value is None or _is_number(value))
+    return oldest is not None and age > oldest
 
 
 def _throws(exception: BaseException, throws: Any) -> bool:

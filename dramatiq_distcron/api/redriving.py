@@ -60,6 +60,8 @@ class Redriver:
         #: The queue of each actor anybody knows, and what queues there are.
         self._actors: dict[str, str] | None = None
         self._queues: set[str] = set()
+        #: Of actors that only others know: whether their broker is another than the one of the store.
+        self._elsewhere: dict[str, bool] = {}
         self._policies: dict[str, str] = {}
         #: Schedules of which a letter would have gone by now.
         self._tried: dict[str, str] = {}
@@ -135,7 +137,7 @@ class Redriver:
 
     def _on_its_way(self, row: LetterRow, message: Message[Any], now: int) -> tuple[Redrive, Captured | None]:
         """With its hooks and in one step where the broker is on Redis; else the movers publish it, with its hooks."""
-        if self._leaves(row):
+        if self._leaves(row, message.actor_name):
             try:
                 waiting = at_once(message)
             except Exception as error:
@@ -150,9 +152,15 @@ class Redriver:
         run = self._run_of(captured.message, now, here=True)
         return Redrive(row.id, waiting, run, self._alone(message)), captured
 
-    def _leaves(self, row: LetterRow) -> bool:
-        """Whether its broker is another than the one of the store. By the URL alone, the letter says so."""
-        return self._backend.by_outbox or (not self._own and row.about.get("outbox") is True)
+    def _leaves(self, row: LetterRow, actor: str) -> bool:
+        """Whether its broker is another than the one of the store.
+
+        By the URL alone, those say so who know its actor. The letter itself only knows where it died, and may have been
+        brought here from an app on another broker.
+        """
+        if self._own or self._backend.by_outbox:
+            return self._backend.by_outbox
+        return self._elsewhere.get(actor, row.about.get("outbox") is True)
 
     def _refuse_unknown_actor(self, message: Message[Any]) -> None:
         if self._actors and message.actor_name not in self._actors:
@@ -165,7 +173,10 @@ class Redriver:
         """Which actors and queues there are: by the code here, and as beats and workers tell."""
         found: dict[str, str] = {}
         for one in self._backend.store.instances(keep=REMEMBERED):
-            found |= {str(name): str(queue) for name, queue in one.data.get("actors", {}).items()}
+            told = {str(name): str(queue) for name, queue in one.data.get("actors", {}).items()}
+            found |= told
+            if "outbox" in one.data:
+                self._elsewhere |= dict.fromkeys(told, one.data["outbox"] is True)
             self._queues |= {str(queue) for queue in one.data.get("queues", ())}
         found |= {name: actor.queue_name for name, actor in self._broker.actors.items()}
         found.pop(DLQ_ACTOR, None)

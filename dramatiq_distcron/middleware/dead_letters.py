@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DeadLetters", "refuse_two_of_letters"]
 
+#: Of the actor that tells the handlers, whatever retries on this broker: one that fails is tried again. What the app
+#: says of all its own actors, which errors are worth a retry and how old a message may be, is not meant for it.
+_OF_ACTOR: dict[str, Any] = {"max_retries": 10, "retry_when": None, "max_retry_age": None, "max_age": None}
+
 
 class DeadLetters(Middleware):
     """Keeps every message that dies, with why, and tells the handlers. ``install(broker)`` adds it.
@@ -109,8 +113,7 @@ class DeadLetters(Middleware):
         if DLQ_ACTOR in broker.actors:
             self._actor = broker.actors[DLQ_ACTOR]
             return
-        # A handler that fails is tried again, by whatever retries on this broker.
-        options: dict[str, Any] = {"max_retries": 10} if "max_retries" in broker.actor_options else {}
+        options = {name: value for name, value in _OF_ACTOR.items() if name in broker.actor_options}
         queue = dlq_queue(recorder.settings.app)
         declared = dramatiq.actor(broker=broker, actor_name=DLQ_ACTOR, queue_name=queue, **options)
         self._actor = declared(self._handle)
@@ -201,7 +204,8 @@ class DeadLetters(Middleware):
         if not self.takes(message):
             self.logger.error(
                 "Nobody could be told of dead letter %s, and it is not tried again. The letter itself is kept.",
-                ", ".join(str(one)[:200] for one in message.args),
+                # Not what else it was given: that is the letter, with its text and its arguments.
+                ", ".join(str(one)[:200] for one in message.args[:2]),
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dramatiq.errors import QueueNotFound
 from dramatiq.middleware import MiddlewareError
@@ -71,10 +71,11 @@ class Endings:
         letter = None if keeper is None else keeper.letter_of(broker, message, by_outbox=self._backend().by_outbox)
         notice = None if keeper is None or letter is None else keeper.notification(letter)
         told, waiting = [marks.announce, notice], None
-        if notice is not None and self._backend().by_outbox:
+        if self._backend().by_outbox:
             # Whoever is told before the letter is there finds none.
-            told, waiting = [marks.announce], at_once(notice)
-        calls = self._telling(broker, message, [one for one in told if one is not None])
+            told, waiting = [], None if notice is None else at_once(notice)
+            self.announce(broker, message)
+        calls = self._telling(message, [one for one in told if one is not None])
         error = error or text_of(message._exception)
         return Ending(
             message.message_id,
@@ -141,12 +142,8 @@ class Endings:
                 self.logger.error("The retry of message %s could not be made: %s", message.message_id, error)
         return None
 
-    def _telling(self, broker: Broker, message: MessageProxy, told: Sequence[Message[Any]]) -> Sequence[Sequence[Any]]:
-        """The calls that put messages about the end into their queues; on other brokers they are put there before."""
-        if self._backend().by_outbox:
-            for one in told:
-                self.tell_actor(broker, message, one)
-            return ()
+    def _telling(self, message: MessageProxy, told: Sequence[Message[Any]]) -> Sequence[Sequence[Any]]:
+        """The calls that put messages about the end into their queues."""
         captured = [one for one in map(self._captured, told) if one is not None]
         marks_of(message).captured += captured
         return [call for one in captured for call in one.calls]
@@ -155,8 +152,14 @@ class Endings:
         self._places = self._places or Places(self._backend().store, self._backend().publisher)
         return self._places.of(queue).messages
 
-    def tell_actor(self, broker: Broker, message: MessageProxy, announce: Message[Any]) -> None:
-        """Tells an actor of the end. What will never work must not keep the message from its end."""
+    def announce(self, broker: Broker, message: MessageProxy) -> None:
+        """Tells an actor of the end, before it is recorded and once, however often that is tried.
+
+        What will never work must not keep the message from its end.
+        """
+        announce = marks_of(message).announce
+        if announce is None:
+            return
         try:
             with mapped_errors("the broker"):
                 broker.enqueue(announce)
@@ -166,6 +169,17 @@ class Endings:
             self.logger.error("Nobody can be told that message %s ended: %s", message.message_id, error)
         except Exception as error:
             raise postponed(message, error) from error
+        marks_of(message).announce = None
+
+
+def is_locked_out(broker: Broker) -> bool:
+    """Whether its own Redis does not let a broker in either, so that it could not put the message anywhere."""
+    try:
+        with mapped_errors("the broker"):
+            cast(Any, broker).client.ping()
+    except DistCronError:
+        return True
+    return False
 
 
 def keeper_of(broker: Broker, message: MessageProxy) -> DeadLetters | None:

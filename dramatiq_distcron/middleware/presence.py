@@ -36,8 +36,13 @@ def about_process(
     started_at: int | None,
     last_pass_at: int | None = None,
     queues: Sequence[str] = (),
+    *,
+    outbox: bool = False,
 ) -> dict[str, Any]:
-    """What a process tells of itself: times are UTC ms of the store's clock, ``queues`` those it consumes."""
+    """What a process tells of itself: times are UTC ms of the store's clock, ``queues`` those it consumes.
+
+    ``outbox``: its broker is not where the state is.
+    """
     return {
         "role": role,
         "host": socket.gethostname(),
@@ -46,6 +51,7 @@ def about_process(
         "started_at": started_at,
         "last_pass_at": last_pass_at,
         "queues": queues,
+        "outbox": outbox,
         "handlers": sorted(_handlers(broker)),
         "actors": {name: actor.queue_name for name, actor in sorted(broker.actors.items())},
     }
@@ -130,11 +136,12 @@ class Presence(Middleware):
             )
 
     def _tell(self, broker: Broker) -> None:
-        store = self._backend().store
+        backend = self._backend()
+        store = backend.store
         try:
             if self._started_at is None:
                 self._started_at = store.now()
-            about = about_process(broker, "worker", self._started_at, queues=self._queues)
+            about = about_process(broker, "worker", self._started_at, queues=self._queues, outbox=backend.by_outbox)
             store.heartbeat(Instance(self.holder, about), keep=REMEMBERED)
         except StoreRefused as error:
             self._tell_refused(error)

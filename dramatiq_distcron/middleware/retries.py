@@ -17,7 +17,7 @@ from dramatiq.middleware.retries import Retries
 from ..errors import ConfigurationError, ConflictError, DistCronError, quoted
 from ..logs import get_logger
 from ..retry_budget import RetryBudget
-from ..retrying import ABORTED, EXHAUSTED, POISON, TOO_OLD, Again, End, Failure, chooser, decide
+from ..retrying import ABORTED, EXHAUSTED, POISON, TOO_OLD, Again, End, Failure, chooser, decide, late
 from .marks import Planned, attempt_of, marks_of
 from .recording import Recorder
 from .retry_options import CHECKED, DURATIONS, checked, checked_budget
@@ -112,7 +112,8 @@ class BackoffRetries(Retries):
         where = f"actor {actor.actor_name!r}"
         found = checked({name: options[name] for name in options if name in CHECKED}, where)
         options.update((name, found[name]) for name in DURATIONS if name in found)
-        self._take_in_budget(checked_budget(options.get("retry_budget")), where)
+        # One without a name has the actor's.
+        self._take_in_budget(self._budget_of(actor), where)
 
     def _take_in_budget(self, budget: RetryBudget | None, where: str) -> None:
         if budget is None or budget.name is None:
@@ -136,9 +137,36 @@ class BackoffRetries(Retries):
     # -- a run --------------------------------------------------------------------------------------------------
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
-        """Counts the delivery, if its actor wants that. Raises ``SkipMessage`` for one that killed too many workers."""
+        """Counts the delivery, if its actor wants that.
+
+        Raises:
+          SkipMessage: it killed too many workers, or is a retry that comes too late.
+        """
         marks = marks_of(message)
         marks.undecided, marks.attempt = True, attempt_of(message)
+        self._refuse_late(broker, message)
+        self._refuse_poison(broker, message)
+
+    def _refuse_late(self, broker: Broker, message: MessageProxy) -> None:
+        actor, retries = broker.actors.get(message.actor_name), attempt_of(message)
+        if actor is None or not retries:
+            return
+        age = self._recorder.mover.now() - message.message_timestamp
+        end = late(age, message.options, actor.options, self._defaults_now)
+        if end is not None:
+            # The last one of them was not run.
+            self._announce(broker, message, actor, retries - 1, end)
+            self._end_unrun(message, end.reason, f"Its retry comes {age / 1000:g} s after it was enqueued first.")
+
+    def _end_unrun(self, message: MessageProxy, reason: str, why: str) -> None:
+        marks_of(message).reason = reason
+        self.logger.error("Message %s is ended, %s: %s", message.message_id, reason, why)
+        message.fail()
+        skipped = SkipMessage(why)
+        message.stuff_exception(skipped)
+        raise skipped
+
+    def _refuse_poison(self, broker: Broker, message: MessageProxy) -> None:
         limit = self._option(broker, message, "max_deliveries")
         if limit is None:
             return
@@ -147,14 +175,9 @@ class BackoffRetries(Retries):
         except DistCronError as error:
             self.logger.warning("A delivery of message %s could not be counted: %s", message.message_id, error)
             return
-        marks.counted = True
+        marks_of(message).counted = True
         if count > limit:
-            marks.reason = POISON
-            self.logger.error("Message %s is ended: %d runs of it were killed.", message.message_id, count - 1)
-            message.fail()
-            poisoned = SkipMessage(f"Its worker was killed in {count - 1} runs (max_deliveries={limit}).")
-            message.stuff_exception(poisoned)
-            raise poisoned
+            self._end_unrun(message, POISON, f"Its worker was killed in {count - 1} runs (max_deliveries={limit}).")
 
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None

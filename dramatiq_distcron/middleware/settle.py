@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dramatiq.middleware import Middleware
 
-from ..errors import DistCronError, SettlePostponed, StoreUnavailable
+from ..errors import AccessDenied, DistCronError, SettlePostponed, StoreUnavailable
 from ..letters import ORIGIN
 from ..logs import get_logger
 from ..store.base import Ending, Refused, Started
@@ -31,7 +31,7 @@ from .delivered import (
     text_of,
     tick_of,
 )
-from .endings import Endings, keeper_of
+from .endings import Endings, is_locked_out, keeper_of
 from .handing_over import handed_over
 from .marks import attempt_of, marks_of
 
@@ -196,16 +196,15 @@ class Settle(Middleware):
             self._save(broker, message)
 
     def _record(self, broker: Broker, message: MessageProxy, ending: Ending) -> None:
-        answer = self._asked(message, ending)
+        answer = self._asked(broker, message, ending)
         if answer.startswith("failed") and ending.letter is not None and (ending.calls or ending.waiting):
             # Perhaps only the queue of those who are to be told cannot take it.
             self.logger.error("Nobody can be told that message %s is dead: %s", message.message_id, answer)
+            self._endings.announce(broker, message)
             marks_of(message).captured.clear()
-            announce = marks_of(message).announce
-            if announce is not None and not self._backend().by_outbox:
-                self._endings.tell_actor(broker, message, announce)
-            ending = replace(ending, calls=(), waiting=None)
-            answer = self._asked(message, ending)
+            # If no answer comes now, it is this that is asked for again.
+            marks_of(message).ending = ending = replace(ending, calls=(), waiting=None)
+            answer = self._asked(broker, message, ending)
         if answer.startswith("failed"):
             # The record is not worth the message: the plain ack goes on, and the run is swept later.
             self.logger.error("How message %s ended could not be recorded: %s", message.message_id, answer)
@@ -217,13 +216,17 @@ class Settle(Middleware):
             # It was recorded by the command whose answer did not come, or the run is another worker's.
             marks_of(message).kept = ending.letter is not None
 
-    def _asked(self, message: MessageProxy, ending: Ending) -> str:
+    def _asked(self, broker: Broker, message: MessageProxy, ending: Ending) -> str:
         """The store's answer. Raises ``SettlePostponed`` if it will be another one soon."""
         try:
             answer = self._backend().store.settle(ending)
         except StoreUnavailable as error:
             marks_of(message).doubtful = True
             raise postponed(message, error) from error
+        except AccessDenied as error:
+            if not self._backend().by_outbox and is_locked_out(broker):
+                raise postponed(message, error) from error
+            answer = f"failed {error}"
         except DistCronError as error:
             answer = f"failed {error}"
         if answer.startswith("failed") and is_passing(answer):
@@ -249,8 +252,7 @@ class Settle(Middleware):
                 broker.enqueue(message.copy(), delay=marks.planned.delay)
             except Exception as error:
                 raise postponed(message, error) from error
-        if marks.announce is not None:
-            self._endings.tell_actor(broker, message, marks.announce)
+        self._endings.announce(broker, message)
 
     def _decides(self, broker: Broker, message: MessageProxy) -> bool:
         """Whether this delivery decides over the run: a copy does not, nor one on its way out of the delay queue."""

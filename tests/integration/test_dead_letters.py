@@ -491,6 +491,49 @@ def test_a_missing_right_to_our_keys_leaves_the_message_to_dramatiqs_own_dead(se
         admin.execute_command("ACL", "DELUSER", namespace)
 
 
+def test_a_death_while_redis_lets_nobody_in_is_recorded_when_it_does_again(
+    server: Server, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody gave it another password, and then the old one back."""
+    admin = redis.Redis.from_url(server.url)
+
+    def give(password: str) -> None:
+        rights = ["resetpass", f">{password}", "~*", "&*", "+@all"]
+        admin.execute_command("ACL", "SETUSER", namespace, "on", *rights)
+        admin.execute_command("CLIENT", "KILL", "USER", namespace)
+
+    def dies() -> None:
+        give("another")
+        raise KeyError
+
+    give("secret")
+    told: list[Any] = []
+    with app_of(server.url.replace("://", f"://{namespace}:secret@"), namespace) as app:
+        dramatiq.actor(lambda *given: told.append(given), actor_name="told", broker=app.broker)
+        options = {"max_retries": 0, "on_retry_exhausted": "told"}
+        job = dramatiq.actor(dies, actor_name="dies", broker=app.broker, **options)
+        app.start()
+        job.send()
+        wait_until(lambda: "could not be recorded" in caplog.text, "a try")
+        give("secret")
+        (letter,) = app.await_deaths(1)
+        assert (letter.actor, letter.error) == ("dies", "KeyError")
+        wait_until(lambda: told, "the actor that is to be told of the end")
+    admin.execute_command("ACL", "DELUSER", namespace)
+    admin.close()
+
+
+def test_whoever_is_to_be_told_of_the_end_is_told_once_though_no_letter_can_be_kept(app: App) -> None:
+    told: list[Any] = []
+    dramatiq.actor(lambda *given: told.append(given), actor_name="told", broker=app.broker)
+    app.broker.client.set(f"{app.broker.namespace}:distcron:default:dead", "nonsense")
+    app.job.options["on_retry_exhausted"] = "told"
+    app.start(threads=1)
+    app.job.send("a")
+    wait_until(lambda: told and app.at_work() == {"their dead default": 1}, "Dramatiq's dead, and all else is done")
+    assert len(told) == 1
+
+
 def test_a_broken_queue_of_those_who_are_to_be_told_costs_no_letter(app: App, caplog: pytest.LogCaptureFixture) -> None:
     app.broker.client.set(f"{app.broker.namespace}:{DLQ_QUEUE}", "not a list")
     app.start(queues={"default"})

@@ -9,6 +9,7 @@ import dramatiq
 import pytest
 import redis
 from dramatiq import Worker
+from dramatiq.brokers.redis import RedisBroker
 
 from dramatiq_distcron import ConflictError, DistCron, current_tick, every, install
 from dramatiq_distcron.backends import broker_at
@@ -241,6 +242,18 @@ def test_a_letter_that_redis_refuses_leaves_the_message_to_the_brokers_own_dead(
     wait_until(lambda: [one.message_id for one in site.broker.wire.dead] == [message.message_id], "the broker's dead")
 
 
+def test_whoever_is_to_be_told_of_the_end_is_told_once_though_redis_refuses_the_letter(site: Site) -> None:
+    store: Any = site.distcron.open_backend().store
+    store._client.set(store.keys.dead, "not a sorted set")
+    dramatiq.actor(lambda *given: None, actor_name="told", broker=site.broker)
+    job = dying(site, [])
+    job.options["on_retry_exhausted"] = "told"
+    job.send("x")
+    site.work()
+    wait_until(lambda: site.broker.wire.dead, "the broker's dead")
+    assert [one.actor_name for one in site.broker.wire.enqueued] == ["dies", "told"]
+
+
 def test_a_redrive_is_published_by_a_worker_though_the_one_who_asked_is_gone(site: Site) -> None:
     told: list[str] = []
     job = dying(site, told)
@@ -269,3 +282,32 @@ def test_a_redrive_while_the_broker_is_away_waits_in_redis(site: Site) -> None:
     (waiting,) = site.distcron.retries.list()
     site.distcron.retries.run_now(waiting.key)
     wait_until(lambda: len(told) == 2, "it dies again")
+
+
+def test_a_letter_that_was_brought_from_another_broker_goes_back_by_the_one_of_the_app_it_is_in(
+    site: Site, server: Server, namespace: str
+) -> None:
+    """By the URL alone, in both directions: whether it is published tell those who know its actor."""
+    redis_broker = RedisBroker(url=server.url, namespace=f"{namespace}-other")
+    on_redis, ran = install(redis_broker), []
+    by_url = install(broker_at(server.url, redis_broker.namespace))
+    dramatiq.actor(ran.append, actor_name="dies", broker=redis_broker)
+    told: list[str] = []
+    dying(site, told).send("x")
+    site.work()
+    worker = Worker(redis_broker, worker_timeout=50, worker_threads=1)
+    worker.start()
+    wait_until(lambda: told and by_url.status().instances, "the letter, and a worker for it")
+    by_url.dead_letters.import_(site.by_url.dead_letters.export())
+    assert by_url.dead_letters.redrive(all=True).redriven == 1
+    wait_until(lambda: ran == ["x"], "it runs in the other app")
+    worker.stop()
+    (letter,) = site.by_url.dead_letters.list()
+    lines = [line.replace('"outbox": true, ', "") for line in site.by_url.dead_letters.export()]
+    site.by_url.dead_letters.purge()
+    site.by_url.dead_letters.import_(lines)
+    assert site.by_url.dead_letters.redrive(letter.id).redriven == 1
+    wait_until(lambda: len(told) == 2, "it dies again, in the app of the broker that is not on Redis")
+    on_redis.close()
+    for broker in (redis_broker, by_url.broker):
+        broker.client.close()

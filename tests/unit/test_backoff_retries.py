@@ -246,6 +246,36 @@ def test_successes_earn_for_the_budget_of_their_actor(stub_broker: StubBroker, d
     assert store.budgets()["github"]["tokens"] - before == pytest.approx(2, abs=0.5)
 
 
+# -- too late -------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_that_is_taken_up_too_late_is_not_run_and_the_end_is_told_of(
+    stub_broker: StubBroker, distcron: DistCron, start: Start
+) -> None:
+    """It was decided in time, and put off since, or its queue was long."""
+    told = []
+    dramatiq.actor(lambda message, counts: told.append(counts), actor_name="told", broker=stub_broker)
+    job = failing(stub_broker, max_retries=5, max_retry_age=60_000, on_retry_exhausted="told")
+    late = job.message_with_options(retries=3)
+    stub_broker.enqueue(late.copy(message_timestamp=late.message_timestamp - 61_000))
+    worker = start()
+    stub_broker.join("default", timeout=20_000, fail_fast=False)
+    worker.join()
+    assert (job.ran, told) == ([], [{"retries": 2, "max_retries": 5}])
+    (letter,) = distcron.dead_letters.list()
+    assert (letter.reason, letter.attempts) == ("max_retry_age", 3)
+    assert "comes 61" in letter.text
+
+
+@pytest.mark.parametrize(("retries", "age"), [(0, 61_000), (3, 30_000)])
+def test_a_first_run_is_never_too_late_nor_is_a_retry_in_time(
+    stub_broker: StubBroker, distcron: DistCron, retries: int, age: int
+) -> None:
+    message = failing(stub_broker, max_retry_age=60_000).message_with_options(retries=retries)
+    message = message.copy(message_timestamp=message.message_timestamp - age)
+    stub_broker.emit_before("process_message", MessageProxy(message))
+
+
 # -- poison ---------------------------------------------------------------------------------------------------
 
 
@@ -632,6 +662,19 @@ def test_two_budgets_of_one_name_must_be_equal(stub_broker: StubBroker) -> None:
     with pytest.raises(ConflictError, match="other numbers"):
         failing(stub_broker, retry_budget="github")
     failing(stub_broker, retry_budget=RetryBudget("github", ratio=0.2))
+
+
+def test_a_budget_that_takes_its_actors_name_is_checked_as_one_of_that_name(
+    stub_broker: StubBroker, distcron: DistCron
+) -> None:
+    def declare(name: str, budget: RetryBudget | str) -> None:
+        dramatiq.actor(lambda: None, actor_name=name, broker=stub_broker, retry_budget=budget)
+
+    declare("github", RetryBudget(ratio=0.5))
+    with pytest.raises(ConflictError, match="'github' of actor 'pull' has other numbers"):
+        declare("pull", "github")
+    with pytest.raises(ConfigurationError, match="1 to 100 printable"):
+        declare("long" * 30, RetryBudget())
 
 
 def test_install_puts_ours_in_the_place_of_dramatiqs_with_its_settings() -> None:

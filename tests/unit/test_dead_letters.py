@@ -15,7 +15,7 @@ import pytest
 from dramatiq import Message, Worker
 from dramatiq.broker import MessageProxy
 from dramatiq.brokers.stub import StubBroker
-from dramatiq.middleware import Middleware, Retries, SkipMessage
+from dramatiq.middleware import AgeLimit, Middleware, Retries, SkipMessage
 
 from dramatiq_distcron import (
     BackoffRetries,
@@ -405,9 +405,42 @@ def test_a_handler_that_fails_for_ever_ends_without_a_letter_of_its_own_and_that
     worked_off(stub_broker, start())
     (letter,) = distcron.dead_letters.list()
     assert calls == [letter.id] * 11
-    told = [one.getMessage() for one in caplog.records if "Nobody could be told" in one.getMessage()]
-    assert len(told) == 1
-    assert letter.id in told[0]
+    (told,) = [one.getMessage() for one in caplog.records if "Nobody could be told" in one.getMessage()]
+    assert letter.id in told
+    assert "fails" in told
+    # Its text and its arguments are nobody's business there.
+    assert "KeyError" not in told
+
+
+@pytest.mark.parametrize(
+    "middleware",
+    [
+        BackoffRetries(retry_when=lambda retries, error: isinstance(error, ConnectionError)),
+        BackoffRetries(max_retry_age=1),
+        Retries(retry_when=lambda retries, error: False),
+        AgeLimit(max_age=1),
+    ],
+    ids=["retry_when", "max_retry_age", "dramatiq's retry_when", "max_age"],
+)
+def test_what_an_app_says_of_all_its_actors_keeps_no_handler_from_being_tried_again(
+    start: Start, stub_broker: StubBroker, middleware: Middleware
+) -> None:
+    stub_broker.middleware = [one for one in stub_broker.middleware if not isinstance(one, Retries | AgeLimit)]
+    for one in [middleware] if isinstance(middleware, Retries) else [Retries(), middleware]:
+        stub_broker.add_middleware(one)
+    distcron, calls = install(stub_broker), []
+    stub_broker.actors[DLQ_ACTOR].options["backoff"] = 0.01
+    failing(stub_broker, max_age=None)
+
+    @distcron.dead_letters.handler
+    def fails_twice(letter: DeadLetter) -> None:
+        calls.append(letter.id)
+        if len(calls) < 3:
+            raise RuntimeError
+
+    stub_broker.actors["job"].send()
+    worked_off(stub_broker, start())
+    assert len(calls) == 3
 
 
 def test_without_a_handler_the_letter_is_logged(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 
 from dramatiq_distcron import ConfigurationError, cron, every, exponential
-from dramatiq_distcron.errors import quoted
+from dramatiq_distcron.errors import AccessDenied, quoted
+from dramatiq_distcron.store.redis import mapped_errors
 from tests.support import Shy, nested
 
 
@@ -42,3 +44,8 @@ def test_what_is_refused_is_refused_in_a_few_words_whatever_it_is(refuses: Any, 
     with pytest.raises(ConfigurationError) as caught:
         refuses(value)
     assert len(str(caught.value)) < 500
+
+
+def test_a_server_that_reads_no_long_command_of_those_it_does_not_know_lets_nobody_in() -> None:
+    with pytest.raises(AccessDenied, match="does not let us in"), mapped_errors("here"):
+        raise redis.ResponseError("Protocol error: unauthenticated multibulk length")

@@ -68,6 +68,7 @@ def test_without_a_readable_time_the_backoff_decides(when: Any) -> None:
 @given(st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ \d+:\d+:\d+ [-+A-Z0-9]*", fullmatch=True))
 @example("Mon, 30 Nov 99999999999 12:00:00 GMT")
 @example("Mon, 30 Nov 2026 12:00:00 +99999999")
+@example("Fri, 31 Dec 9999 23:59:59 -0100")
 def test_whatever_a_server_says_costs_no_message(text: str) -> None:
     found = delay(text)
     assert found is None or 0 <= found <= 86_400_000

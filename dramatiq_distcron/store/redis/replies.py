@@ -12,7 +12,7 @@ import redis
 from redis.exceptions import AuthorizationError, ClusterCrossSlotError, MovedError, RedisClusterException
 
 from ...durations import FIRST_INSTANT, LAST_INSTANT
-from ...errors import ConfigurationError, StoreRefused, StoreUnavailable, WrongSlot
+from ...errors import AccessDenied, ConfigurationError, StoreRefused, StoreUnavailable, WrongSlot
 from ..base import NEVER
 
 __all__ = [
@@ -45,16 +45,20 @@ def mapped_errors(where: str) -> Iterator[None]:
 
     Raises:
       StoreUnavailable: nobody knows whether the command was carried out, or it can be tried again later.
+      AccessDenied: the server does not let us in.
       WrongSlot: the keys are on another node of a cluster.
       StoreRefused: the server said no and will say so again.
     """
     try:
         yield
     except (redis.AuthenticationError, AuthorizationError) as error:
-        raise StoreRefused(f"Redis at {where} does not let us in: {error}") from error
+        raise AccessDenied(f"Redis at {where} does not let us in: {error}") from error
     except (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError) as error:
         raise StoreUnavailable(f"Redis at {where} does not answer: {_plain(error)}") from error
     except redis.ResponseError as error:
+        if "unauthenticated" in str(error):
+            # So it answers long commands of those who gave no password, and does not even read them.
+            raise AccessDenied(f"Redis at {where} does not let us in: {error}") from error
         if is_read_only(str(error)):
             raise StoreUnavailable(f"Redis at {where} is a replica now, which takes no writes: {error}") from error
         if _is_elsewhere(error):
