@@ -56,10 +56,11 @@ def client(server: Server) -> Iterator[Any]:
 
 
 @pytest.fixture
-def closed_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def closed_port() -> Iterator[int]:
+    """Nobody listens there, and while the test has it nobody else gets it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 @pytest.fixture
