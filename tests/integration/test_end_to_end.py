@@ -206,7 +206,7 @@ def test_a_retry_does_not_expire(distcron: DistCron, redis_broker: RedisBroker, 
     dramatiq.actor(fail_once, broker=redis_broker, actor_name="job", periodic=schedule, max_retries=3)
     start_beat(distcron)
     work()
-    wait_until(lambda: len(attempts) == 2, "the retry", seconds=10)
+    wait_until(lambda: len(attempts) == 2, "the retry")
     wait_until(lambda: distcron.schedules.history("job")[0].run.state == "succeeded", "its end")  # type: ignore[union-attr]
 
 

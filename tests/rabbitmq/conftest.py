@@ -88,6 +88,10 @@ class Site:
         ticks = self.distcron.schedules.history("job", limit=10_000)
         return {str(tick.message_id) for tick in ticks if tick.outcome == "enqueued"}
 
+    def unpublished(self) -> list[str]:
+        """The messages in the outbox."""
+        return [key.decode() for key in self.distcron.broker.client.hkeys(self.store.keys.outbox)]  # type: ignore[attr-defined]
+
     def outbox(self) -> int:
         return int(self.distcron.broker.client.hlen(self.store.keys.outbox))  # type: ignore[attr-defined]
 
