@@ -210,11 +210,11 @@ class RandomRedriveAny(RandomDeaths):
     store = RedriveAny
 
 
-def _run(machine: type[Random]) -> None:
+def _run(machine: type[Random], runs: int = RUNS) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=RUNS,
+            max_examples=runs,
             stateful_step_count=STEPS,
             derandomize=True,
             deadline=None,
@@ -243,5 +243,6 @@ def test_no_law_is_broken_in_long_runs_at_random_where_messages_die_and_letters_
 
 @pytest.mark.parametrize("machine", [RandomLeaseOnly, RandomTicketForAll, RandomRedriveAny])
 def test_a_planted_bug_is_found_at_random_as_well(machine: type[Random]) -> None:
+    # Which runs are made changes with each edit and each version of Hypothesis, and forty miss one in four at times.
     with pytest.raises(Broken):
-        _run(machine)
+        _run(machine, 10 * RUNS)
