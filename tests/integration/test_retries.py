@@ -30,7 +30,11 @@ QUEUES = ("default", "default.DQ")
 
 
 class App:
-    """One worker process' broker: an actor that fails so often for each message, and notes its runs."""
+    """One worker process' broker: an actor that fails so often for each message, and notes its runs.
+
+    Parameters:
+      patience: how long it waits for an answer, in seconds. Short where one is made not to come.
+    """
 
     def __init__(
         self,
@@ -39,11 +43,12 @@ class App:
         ran: list[tuple[str, int]],
         *,
         ours: bool = True,
-        lease_ttl: float = 1,
+        patience: float = 10,
         **job: Any,
     ) -> None:
-        self.broker = RedisBroker(url=url, namespace=namespace, socket_timeout=1, heartbeat_timeout=60_000)
-        self.distcron: DistCron | None = install(self.broker, lease_ttl=lease_ttl) if ours else None
+        self.broker = RedisBroker(url=url, namespace=namespace, socket_timeout=patience, heartbeat_timeout=60_000)
+        # Of which half is the longest wait for an answer.
+        self.distcron: DistCron | None = install(self.broker, lease_ttl=2 * patience) if ours else None
         self.ran = ran
         self.job = dramatiq.actor(self._run, actor_name="job", broker=self.broker, **job)
         self.failed = threading.Event()
@@ -182,7 +187,7 @@ def test_a_cut_at_any_step_between_failure_and_ack_neither_loses_nor_doubles_the
 ) -> None:
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(server.port or 0))
-        app = stack.enter_context(app_of(proxy.url, namespace, backoff=0.05))
+        app = stack.enter_context(app_of(proxy.url, namespace, backoff=0.05, patience=1))
         proxy.loses = cut_at(step, how, app.failed)
         app.start(threads=1)
         app.job.send("a", 1)
@@ -365,7 +370,7 @@ def test_without_any_of_our_code_nothing_that_waits_is_lost(server: Server, name
 def test_a_tick_that_is_retried_holds_its_schedule_up_until_it_succeeded(
     server: Server, namespace: str, start_beat: Callable[..., Running]
 ) -> None:
-    with app_of(server.url, namespace, lease_ttl=3) as app:
+    with app_of(server.url, namespace) as app:
         assert app.distcron is not None
         attempts: list[int] = []
 
@@ -393,7 +398,7 @@ def test_a_tick_that_is_retried_holds_its_schedule_up_until_it_succeeded(
 def test_a_tick_whose_retry_waits_is_shown_as_retrying_with_its_schedule(
     server: Server, namespace: str, start_beat: Callable[..., Running]
 ) -> None:
-    with app_of(server.url, namespace, lease_ttl=3) as app:
+    with app_of(server.url, namespace) as app:
         assert app.distcron is not None
 
         @dramatiq.actor(broker=app.broker, periodic=every(1, overlap="skip"), backoff=3600, actor_name="tick")
@@ -476,7 +481,7 @@ def test_messages_of_any_age_and_size_wait(server: Server, namespace: str) -> No
 def test_a_beat_puts_back_what_is_due_where_no_worker_runs(
     server: Server, namespace: str, start_beat: Callable[..., Running]
 ) -> None:
-    with app_of(server.url, namespace, lease_ttl=3, backoff=3600) as app:
+    with app_of(server.url, namespace, backoff=3600) as app:
         app.start()
         app.job.send("a", 1)
         wait_until(app.distcron.retries.list, "the retry")  # type: ignore[union-attr]

@@ -45,7 +45,7 @@ class Crash(Middleware):
 
 broker = RabbitmqBroker(url=os.environ["TEST_AMQP_URL"])
 broker.add_middleware(CurrentMessage())
-lease = float(os.environ.get("TEST_LEASE", "1"))
+lease = float(os.environ.get("TEST_LEASE", "2"))
 distcron = install(broker, redis=os.environ["TEST_REDIS_URL"], lease_ttl=lease, catch_up="all")
 if os.environ.get("TEST_CRASH"):
     broker.add_middleware(Crash(os.environ["TEST_CRASH"]))
