@@ -26,7 +26,7 @@ from dramatiq_distcron.server import Server, find_free_port, find_server, releas
 
 REPOSITORY = Path(dramatiq_distcron.__file__).parents[1]
 MECHANISMS = ["signal", "pipe"] if sys.platform == "linux" else ["pipe"]
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 def available_binaries() -> list[Path]:
