@@ -138,14 +138,15 @@ def test_a_retry_outlives_its_worker_and_a_restart_of_redis(
     """Field bug 109: delayed jobs do not run for hours after a restart."""
     ran: list[tuple[str, int]] = []
     with Server(server_binary, directory=tmp_path / "data") as server:
-        with app_of(server.url, namespace, ran=ran, backoff=0.3) as first:
+        # Long enough to be seen while it waits.
+        with app_of(server.url, namespace, ran=ran, backoff=5) as first:
             first.start()
             first.job.send("a", 1)
             assert first.failed.wait(20)
             wait_until(lambda: places(first.broker.client, namespace).get("waiting"), "the retry")
         server.kill()
         server.restart()
-        with app_of(server.url, namespace, ran=ran, backoff=0.3) as second:
+        with app_of(server.url, namespace, ran=ran, backoff=5) as second:
             second.start()
             wait_until(lambda: second.runs() == {"a": 2}, "the retry")
             await_rest(server.url, namespace)
@@ -324,7 +325,8 @@ def test_switching_a_running_app_to_ours_and_back_loses_and_doubles_nothing(serv
     ran: list[tuple[str, int]] = []
     names = [f"m{number}" for number in range(20)]
     quick = {"min_backoff": 300, "max_backoff": 300}
-    with app_of(server.url, namespace, ran=ran, ours=False, **quick) as theirs:
+    # Their first retries are still to come when their worker has stopped, also on a slow machine.
+    with app_of(server.url, namespace, ran=ran, ours=False, min_backoff=5000, max_backoff=5000) as theirs:
         theirs.start()
         for name in names:
             theirs.job.send(name, 3)
@@ -350,7 +352,7 @@ def test_switching_a_running_app_to_ours_and_back_loses_and_doubles_nothing(serv
 
 def test_without_any_of_our_code_nothing_that_waits_is_lost(server: Server, namespace: str) -> None:
     ran: list[tuple[str, int]] = []
-    with app_of(server.url, namespace, ran=ran, backoff=0.2) as ours:
+    with app_of(server.url, namespace, ran=ran, backoff=3600) as ours:
         ours.start()
         ours.job.send("a", 1)
         wait_until(lambda: places(ours.broker.client, namespace).get("waiting"), "the retry")
@@ -359,8 +361,10 @@ def test_without_any_of_our_code_nothing_that_waits_is_lost(server: Server, name
         theirs.job.send("b", 0)
         wait_until(lambda: theirs.runs().get("b"), "another message")
         assert places(theirs.broker.client, namespace)["waiting"] == 1
-    with app_of(server.url, namespace, ran=ran, backoff=0.2) as again:
+    with app_of(server.url, namespace, ran=ran, backoff=3600) as again:
         again.start()
+        assert again.distcron is not None
+        assert again.distcron.retries.run_all_now() == 1
         wait_until(lambda: again.runs()["a"] == 2, "the retry")
 
 
