@@ -149,7 +149,8 @@ class Site:
             waits = self.outbox() or self.tickets() or self.retries()
             return not waits and not self.peek() and not self.peek(".DQ")
 
-        wait_until(rests, "everything is done", 60)
+        # A retry that could not be published is tried again after half a minute.
+        wait_until(rests, "everything is done", 120)
 
 
 @pytest.fixture(scope="session")

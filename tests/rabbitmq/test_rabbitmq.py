@@ -11,6 +11,9 @@ from tests.rabbitmq.conftest import Site
 from tests.rabbitmq.node import Node
 from tests.support import wait_until
 
+# One that waits for the node to start, and for a retry that was put off twice.
+pytestmark = pytest.mark.timeout(300)
+
 
 def assert_each_tick_ran_once(site: Site) -> None:
     assert site.noted("ran") == Counter(site.enqueued())
