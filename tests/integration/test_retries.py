@@ -493,7 +493,9 @@ def test_a_beat_puts_back_what_is_due_where_no_worker_runs(
         assert app.distcron is not None
         assert app.distcron.retries.run_all_now() == 1
         start_beat(app.distcron)
-        wait_until(lambda: places(app.broker.client, namespace) == {"default": 1, "list default": 1}, "it is back")
+        # A beat looks each fifteen seconds.
+        back = {"default": 1, "list default": 1}
+        wait_until(lambda: places(app.broker.client, namespace) == back, "it is back", 60)
 
 
 @pytest.mark.parametrize("lost", ["retries", "retries.msgs", "budgets"])
