@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -21,6 +22,15 @@ from dramatiq_distcron.server import Server
 
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")
+
+
+def pytest_configure() -> None:
+    """Under nohup, or in the background of a script, signals are ignored, and by every process we start as well."""
+    # A handler, unlike what is ignored, is not handed on by exec; and a hangup still does not end us.
+    instead = {signal.SIGHUP: lambda *_: None, signal.SIGINT: signal.default_int_handler}
+    for number, handler in instead.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)

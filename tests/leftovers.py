@@ -34,7 +34,7 @@ class Sandbox:
 
     def assert_nothing_left(self) -> None:
         try:
-            wait_until(lambda: not self.processes() and not self.files(), "nothing is left", 15)
+            wait_until(lambda: not self.processes() and not self.files(), "nothing is left")
         except AssertionError:
             raise AssertionError(f"left behind: {self.processes()} {self.files()}") from None
 

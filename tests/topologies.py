@@ -56,7 +56,8 @@ class Sentinels(_Together):
         self.servers = [first, *(self._start(config=follows) for _ in range(2))]
         config = {
             f"sentinel monitor {SERVICE}": f"127.0.0.1 {first.port} 2",
-            f"sentinel down-after-milliseconds {SERVICE}": 500,
+            # Longer than a machine under load stands still for: a failover is to come when a test wants it.
+            f"sentinel down-after-milliseconds {SERVICE}": 2000,
             f"sentinel failover-timeout {SERVICE}": 3000,
         }
         self.sentinels = [self._start(mode="sentinel", config=config) for _ in range(3)]
@@ -101,7 +102,7 @@ class Sentinels(_Together):
 
     def await_another(self, than: Server) -> None:
         """Waits until another one is the master, for every sentinel."""
-        wait_until(lambda: self._ports() not in ([], [than.port]), "another master")
+        wait_until(lambda: self._ports() not in ([], [than.port]), "another master", 60)
 
     def _ports(self) -> list[int | None]:
         """The ports that are the master's for one sentinel or another; none if that is not known to be one alone."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Proof", "TickKey", "due_ticks", "prove"]
+__all__ = ["Proof", "TickKey", "due_ticks", "end_of_play", "prove"]
 
 #: A tick: schedule and fire time in UTC ms.
 TickKey = tuple[str, int]
@@ -36,6 +36,14 @@ class Proof:
 def due_ticks(first: dict[str, int], until: int, interval: int = 1000) -> set[TickKey]:
     """Every tick of schedules that fire each ``interval`` ms, from their first fire times up to ``until``."""
     return {(name, time) for name, start in first.items() for time in range(start, until + 1, interval)}
+
+
+def end_of_play(until: int, enqueued: Iterable[TickKey]) -> int:
+    """Up to when ticks are due: ``until``, or later if all schedules fired later. A beat does until it is stopped."""
+    latest: dict[str, int] = {}
+    for name, time in enqueued:
+        latest[name] = max(time, latest.get(name, time))
+    return max(until, min(latest.values(), default=until))
 
 
 def prove(

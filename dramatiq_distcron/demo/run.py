@@ -13,7 +13,7 @@ from ..middleware.distcron import DistCron, install
 from ..server import Server
 from ..store.base import REMEMBERED
 from .processes import Child, beat_command, worker_command
-from .proof import Proof, TickKey, due_ticks, prove
+from .proof import Proof, TickKey, due_ticks, end_of_play, prove
 from .show import Show
 
 __all__ = ["SHORTEST", "run"]
@@ -72,7 +72,7 @@ class _Run:
     # -- the play -------------------------------------------------------------------------------------------
 
     def go(self) -> Proof:
-        self._await("a leader", lambda: self._leader() is not None)
+        self._await("a leader", self._leader)
         self._await("the first run", lambda: bool(self._client.llen(_SUCCEEDED)))
         self._started = time.monotonic()
         self._show.say("Two beats and two workers run; three schedules of one second, one actor fails at first.")
@@ -88,13 +88,14 @@ class _Run:
             self._show.progress(elapsed, self._state())
             time.sleep(_GLANCE)
 
-    def _await(self, what: str, is_there: Callable[[], bool]) -> None:
+    def _await(self, what: str, find: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + _PATIENCE
-        while not is_there():
+        while not (found := find()):
             if time.monotonic() > deadline:
                 raise ServerError(f"Waited {_PATIENCE:g} s for {what}, in vain.\n{self._outputs()}")
             self._check()
             time.sleep(0.01)
+        return found
 
     def _check(self) -> None:
         dead = [child for child in self._children if not child.alive]
@@ -102,8 +103,8 @@ class _Run:
             raise ServerError(f"{dead[0].name} ended by itself.\n{dead[0].output()}")
 
     def _kill_leader(self) -> None:
-        leader = self._leader()
-        assert leader is not None
+        # On a machine under load there may be none for a moment.
+        leader: Child = self._await("a leader", self._leader)
         self._show.say(f"Now {leader.name} (process {leader.pid}) leads, and is killed with SIGKILL.")
         self._killed_at = self._store.now()
         leader.kill()
@@ -147,21 +148,33 @@ class _Run:
         return [(name, int(time)) for name, time in (entry.decode().split() for entry in entries)]
 
     def _count(self) -> Proof:
-        # Stop between two ticks, so that what is due is no matter of milliseconds.
-        self._await("the middle of a second", lambda: 400 <= self._store.now() % 1000 <= 600)
-        until = self._store.now()
+        # Stop between two ticks, and not before the beats, which may lag behind, are at the last one.
+        until = self._await("the middle of a second", self._middle_of_a_second)
+        self._give_time(self._due(until), self._enqueued)
         for beat in self._beats:
             beat.end()
             self._children.remove(beat)
         enqueued = self._enqueued()
-        due = due_ticks({one.name: self._first(one.name, enqueued) for one in self._distcron.schedules.list()}, until)
+        due = self._due(end_of_play(until, enqueued))
         self._show.say("The beats are stopped; waiting for the workers to finish what is enqueued.")
-        deadline = time.monotonic() + _PATIENCE
-        while not due <= set(self._succeeded()) and time.monotonic() < deadline:
-            time.sleep(_GLANCE)
+        self._give_time(due, self._succeeded)
         return prove(
             due, enqueued, self._succeeded(), takeover_ms=self._takeover, leader_killed=self._killed_at is not None
         )
+
+    def _middle_of_a_second(self) -> int | None:
+        now = self._store.now()
+        return now if 400 <= now % 1000 <= 600 else None
+
+    def _give_time(self, due: set[TickKey], seen: Callable[[], list[TickKey]]) -> None:
+        """Waits until all that is due is seen. What is not by then is missing."""
+        deadline = time.monotonic() + _PATIENCE
+        while not due <= set(seen()) and time.monotonic() < deadline:
+            time.sleep(_GLANCE)
+
+    def _due(self, until: int) -> set[TickKey]:
+        enqueued = self._enqueued()
+        return due_ticks({one.name: self._first(one.name, enqueued) for one in self._distcron.schedules.list()}, until)
 
     def _first(self, name: str, enqueued: list[TickKey]) -> int:
         """The first fire time of a schedule: that of its first message, or of the play for one that has none."""

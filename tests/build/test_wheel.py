@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+# The first test in the random order may be the one that waits for both environments and all that pip fetches.
+pytestmark = pytest.mark.timeout(600)
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dramatiq_distcron"
 

@@ -46,7 +46,8 @@ def some_more(distcron: DistCron, count: int = 2) -> dict[tuple[str, int], int]:
 def test_a_clock_of_redis_that_steps_back_repeats_nothing_and_all_goes_on_when_it_is_where_it_was(
     distcron: DistCron, clock: SetClock, start_beat: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    beats = [start_beat(distcron, 600) for _ in range(2)]
+    # Longer than this machine may stand still for: the leader is to stay.
+    beats = [start_beat(distcron, 3000) for _ in range(2)]
     some_more(distcron)
     clock.set(-90)
     wait_until(lambda: "stepped by -" in caplog.text, "the step to be seen")
@@ -70,7 +71,7 @@ def test_a_clock_of_redis_that_steps_back_after_a_kill_leaves_nobody_off_duty(
     killed.lease.acquire()
     clock.set(-3600)
     standby = start_beat(distcron, 600)
-    wait_until(lambda: standby.beat.lease.trusted, "somebody on duty", seconds=15)
+    wait_until(lambda: standby.beat.lease.trusted, "somebody on duty")
 
 
 def test_a_clock_of_redis_that_leaps_days_ahead_and_comes_back_silences_nobody(

@@ -20,8 +20,8 @@ class Running:
     def __init__(self, distcron: DistCron, lease_ttl: int | None = None) -> None:
         self.beat = Beat(distcron, lease_ttl=lease_ttl)
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
 
     def _run(self) -> None:
         try:
@@ -31,8 +31,8 @@ class Running:
 
     def stop(self) -> None:
         self.beat.stop()
-        self._thread.join(30)
-        assert not self._thread.is_alive()
+        self.thread.join(30)
+        assert not self.thread.is_alive()
 
 
 @pytest.fixture

@@ -41,13 +41,26 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 class App:
-    """One worker process' broker: an actor that dies as long as it is told to, and notes its runs."""
+    """One worker process' broker: an actor that dies as long as it is told to, and notes its runs.
 
-    def __init__(self, url: str, namespace: str, *, ours: bool = True, letters: DeadLetters | None = None) -> None:
-        self.broker = RedisBroker(url=url, namespace=namespace, socket_timeout=1, heartbeat_timeout=60_000)
+    Parameters:
+      patience: how long it waits for an answer, in seconds. Short where one is made not to come.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        *,
+        ours: bool = True,
+        letters: DeadLetters | None = None,
+        patience: float = 10,
+    ) -> None:
+        self.broker = RedisBroker(url=url, namespace=namespace, socket_timeout=patience, heartbeat_timeout=60_000)
         if letters is not None:
             self.broker.add_middleware(letters)
-        self.distcron: DistCron | None = install(self.broker, lease_ttl=1) if ours else None
+        # Of which half is the longest wait for an answer.
+        self.distcron: DistCron | None = install(self.broker, lease_ttl=2 * patience) if ours else None
         self.broken = True
         self.failed = threading.Event()
         self.ran: list[Any] = []
@@ -428,7 +441,7 @@ def test_a_cut_at_any_step_of_a_death_neither_loses_nor_doubles_the_letter(
 ) -> None:
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(server.port or 0))
-        app = stack.enter_context(app_of(proxy.url, namespace))
+        app = stack.enter_context(app_of(proxy.url, namespace, patience=1))
         look = stack.enter_context(app_of(server.url, namespace))
         proxy.loses = cut_at(step, how, app.failed)
         app.start(threads=1)
@@ -446,7 +459,7 @@ def test_a_cut_at_any_step_of_a_redrive_neither_loses_nor_doubles_a_message(
 ) -> None:
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(server.port or 0))
-        app = stack.enter_context(app_of(proxy.url, namespace))
+        app = stack.enter_context(app_of(proxy.url, namespace, patience=1))
         for number in range(250):
             message = app.job.message(number)
             about = {"actor": "job", "message_id": message.message_id}

@@ -23,6 +23,12 @@ Deploy = Callable[..., DistCron]
 
 
 @pytest.fixture
+def start_beat(start_beat: Callable[..., Running]) -> Start:
+    """Its lease is not lost on a machine that stands still for a while: who leads is what the tests say."""
+    return lambda distcron: start_beat(distcron, 60_000)
+
+
+@pytest.fixture
 def version(server: Server, namespace: str) -> Iterator[Deploy]:
     """Makes versions of the app: of one name and one state, each with its own schedules."""
     brokers: list[RedisBroker] = []

@@ -133,13 +133,14 @@ def test_a_leader_that_is_frozen_in_the_middle_of_a_burst_and_wakes_after_its_su
 
     def freeze() -> None:
         # All of it stands still, as after a SIGSTOP: also the thread that keeps the lease.
-        frozen.extend(one for one in beats if one.beat.lease.trusted)
+        frozen.extend(one for one in beats if one.thread is threading.current_thread())
         frozen[0].beat._keeper.stop()
         await_burst(distcron)
 
     redis_broker.add_middleware(Stalls(550, freeze))
     distcron = burst(redis_broker)
-    beats += [start_beat(distcron, TTL) for _ in range(2)]
+    beats.append(start_beat(distcron, TTL))
+    beats.append(start_beat(distcron, TTL))
     await_burst(distcron)
     beat = frozen[0].beat
     wait_until(lambda: beat._standing_by_for or beat.lease.term > min(terms(distcron)), "the frozen one to go on")
@@ -208,8 +209,9 @@ def test_a_lease_has_an_end_at_every_moment(redis_broker: RedisBroker, start_bea
     left = []
     while len(per_tick(distcron)) < 2:
         left.append(redis_broker.client.pttl(key))
-    assert min(left) > 0
-    assert max(left) <= TTL
+    # -1 is a key without an end. One that is over is none, on a machine that stood still for as long.
+    assert -1 not in left
+    assert 0 < max(left) <= TTL
 
 
 def test_a_beat_that_waits_says_for_whom_and_for_how_long(
@@ -218,12 +220,13 @@ def test_a_beat_that_waits_says_for_whom_and_for_how_long(
     """19: it hung at "acquiring lock" for 25 minutes, and said no more."""
     caplog.set_level(logging.INFO)
     distcron = declare(redis_broker, 1)
-    distcron.open_backend().store.acquire("killed", 2000)
+    # The standby cuts it to its own, whenever it comes.
+    distcron.open_backend().store.acquire("killed", 60_000)
     running = start_beat(distcron, 2000)
     wait_until(lambda: running.beat.lease.trusted, "the end of the lease of one that was killed")
     (line,) = (record.getMessage() for record in caplog.records if "Standing by" in record.getMessage())
     assert "killed leads" in line
-    assert "for 1." in line or "for 2." in line
+    assert "for 2.0 s" in line
 
 
 def test_two_apps_on_one_server_have_a_leader_each(

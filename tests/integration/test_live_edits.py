@@ -27,6 +27,12 @@ Start = Callable[[DistCron], Running]
 
 
 @pytest.fixture
+def start_beat(start_beat: Callable[..., Running]) -> Start:
+    """Its lease is not lost on a machine that stands still for a while: who leads is what the tests say."""
+    return lambda distcron: start_beat(distcron, 60_000)
+
+
+@pytest.fixture
 def editor(server: Server, namespace: str) -> Iterator[DistCron]:
     """Another process, which knows no code and finds the state by its URL."""
     distcron = install(broker_at(server.url, namespace))

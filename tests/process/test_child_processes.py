@@ -26,7 +26,7 @@ from dramatiq_distcron.server import release, spawn
 
 REPOSITORY = Path(dramatiq_distcron.__file__).parents[1]
 MECHANISMS = ["signal", "pipe"] if sys.platform == "linux" else ["pipe"]
-DEADLINE = 20.0
+DEADLINE = 60.0
 SLEEPER = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(1000)"]
 
 

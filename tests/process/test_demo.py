@@ -9,12 +9,15 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dramatiq_distcron.demo import run as run_module
 from dramatiq_distcron.demo.show import Show
 from tests.leftovers import Sandbox
 from tests.support import wait_until
@@ -94,6 +97,23 @@ def test_it_proves_that_no_tick_is_doubled_or_lost_in_one_json_object(sandbox: S
     assert ended.stdout.count("\n") == 1
     assert ended.stderr == ""
     sandbox.assert_nothing_left()
+
+
+def test_a_beat_that_lags_behind_at_the_end_is_given_time_for_what_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine under load its last ticks were counted as missing."""
+    count = run_module._Run._count
+
+    def lag_and_count(play: run_module._Run) -> Any:
+        leader = wait_until(play._leader, "a leader")
+        leader.send_signal(signal.SIGSTOP)
+        # Shorter than its lease.
+        threading.Timer(1.5, leader.send_signal, [signal.SIGCONT]).start()
+        return count(play)
+
+    monkeypatch.setattr(run_module._Run, "_count", lag_and_count)
+    proof = run_module.run(run_module.SHORTEST, Show(io.StringIO()))
+    assert proof.ok, proof
+    assert proof.ticks_due == proof.enqueued == proof.processed
 
 
 def test_elsewhere_than_on_a_terminal_it_prints_plain_lines(sandbox: Sandbox) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
 from dramatiq import Message
 from dramatiq.brokers.redis import RedisBroker
 
@@ -16,9 +17,10 @@ from tests.soaks import Plan
 from tests.support import wait_until
 
 
+@pytest.mark.timeout(300)
 def test_with_workers_killed_at_random_every_failing_message_ends_once() -> None:
     """A smoke of ``tox -e soak-retries``."""
-    outcome = run(Plan(messages=1500, workers=2, pace=1.0, seed=11, patience=100))
+    outcome = run(Plan(messages=1500, workers=2, pace=1.0, seed=11, patience=200))
     assert outcome.violations == []
     assert outcome.kills > 0
     assert outcome.dead > 0

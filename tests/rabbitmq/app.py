@@ -45,7 +45,8 @@ class Crash(Middleware):
 
 broker = RabbitmqBroker(url=os.environ["TEST_AMQP_URL"])
 broker.add_middleware(CurrentMessage())
-distcron = install(broker, redis=os.environ["TEST_REDIS_URL"], lease_ttl=1, catch_up="all")
+lease = float(os.environ.get("TEST_LEASE", "2"))
+distcron = install(broker, redis=os.environ["TEST_REDIS_URL"], lease_ttl=lease, catch_up="all")
 if os.environ.get("TEST_CRASH"):
     broker.add_middleware(Crash(os.environ["TEST_CRASH"]))
 dramatiq.set_broker(broker)

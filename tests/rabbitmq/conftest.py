@@ -88,6 +88,10 @@ class Site:
         ticks = self.distcron.schedules.history("job", limit=10_000)
         return {str(tick.message_id) for tick in ticks if tick.outcome == "enqueued"}
 
+    def unpublished(self) -> list[str]:
+        """The messages in the outbox."""
+        return [key.decode() for key in self.distcron.broker.client.hkeys(self.store.keys.outbox)]  # type: ignore[attr-defined]
+
     def outbox(self) -> int:
         return int(self.distcron.broker.client.hlen(self.store.keys.outbox))  # type: ignore[attr-defined]
 
@@ -145,7 +149,8 @@ class Site:
             waits = self.outbox() or self.tickets() or self.retries()
             return not waits and not self.peek() and not self.peek(".DQ")
 
-        wait_until(rests, "everything is done", 60)
+        # A retry that could not be published is tried again after half a minute.
+        wait_until(rests, "everything is done", 120)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,9 @@ from tests.rabbitmq.conftest import Site
 from tests.rabbitmq.node import Node
 from tests.support import wait_until
 
+# One that waits for the node to start, and for a retry that was put off twice.
+pytestmark = pytest.mark.timeout(300)
+
 
 def assert_each_tick_ran_once(site: Site) -> None:
     assert site.noted("ran") == Counter(site.enqueued())
@@ -56,7 +59,9 @@ def test_a_beat_that_is_killed_between_publishing_and_noting_publishes_twice_and
     first = site.beat(TEST_TICKS="1", TEST_CRASH="after_enqueue")
     wait_until(lambda: not first.alive, "the crash")
     (crashed,) = site.noted("crashed")
-    assert (site.peek(), site.outbox()) == ([crashed], 1)
+    assert site.peek() == [crashed]
+    # A slow start may have made two ticks due at once.
+    assert crashed in site.unpublished()
     second = site.beat(TEST_TICKS="1")
     wait_until(lambda: site.peek().count(crashed) == 2, "the second message")
     worker = site.worker()
@@ -219,7 +224,8 @@ def test_a_tick_that_died_goes_back_with_a_ticket_of_its_own(site: Site) -> None
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_while_rabbitmq_is_away_ticks_are_committed_and_run_when_it_is_back(site: Site, rabbit: Node, how: str) -> None:
-    beat = site.beat(TEST_TICKS="1")
+    # That it stays the leader is a matter of RabbitMQ, and not of how much of the processor it gets.
+    beat = site.beat(TEST_TICKS="1", TEST_LEASE="30")
     site.worker()
     wait_until(lambda: len(site.noted("ran")) >= 2, "some runs")
     rabbit.stop() if how == "stop" else rabbit.kill()

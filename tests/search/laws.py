@@ -59,6 +59,9 @@ class Laws:
         self.committed: list[Message[Any]] = []
         self._retried: list[tuple[str, int]] = []
         self._silent: set[str] = set()
+        #: A schedule was put by somebody who had asked for the time before it was removed, and begins anew from then:
+        #: what it had fired comes again. That is told of.
+        self.begun_anew = False
         self._new = 0
         self._broken: str = ""
         self._changed = False
@@ -85,6 +88,8 @@ class Laws:
             if spec is not None and spec.times == epochs[-1].spec.times:
                 return
             epochs[-1] = Epoch(epochs[-1].spec, epochs[-1].since, now)
+        elif epochs and now < (epochs[-1].until or 0):
+            self.begun_anew = True
         if spec is not None:
             epochs.append(Epoch(spec, now))
 
@@ -132,8 +137,14 @@ class Laws:
         self._silent |= {holder for holder, (seen, _) in instances.items() if now - seen > REMEMBERED}
         self._silent |= {one.worker for one in self._begun if one.worker not in instances}
         living = [host for host in self.world.hosts.values() if not host.dead and host.name not in self._silent]
-        if self.world.rules.once and sum(self._begun[run._replace(worker=host.name)] for host in living) > 1:
+        times = sum(self._begun[run._replace(worker=host.name)] for host in living)
+        if self.world.rules.once and times > self._messages_of(run):
             self._broken = f"attempt {run.attempt} at {run.schedule} of {run.fire_time} was run twice"
+
+    def _messages_of(self, run: Run) -> int:
+        """How many messages its time has: one, also of a letter from elsewhere, and more if it was triggered."""
+        ticks = [message.options["distcron"] for message in self.committed]
+        return max(1, [(tick["schedule"], tick["fire_time"]) for tick in ticks].count((run.schedule, run.fire_time)))
 
     def key(self) -> Any:
         return (

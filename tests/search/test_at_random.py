@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, reject, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -119,7 +119,7 @@ class Random(RuleBasedStateMachine):
             possible = [step for step in self.world.steps() if step[0] in ("go", "land", "late")]
             if possible:
                 self.world.take(possible[pick % len(possible)])
-                self.world.laws.check()
+                self.no_law_is_broken()
 
     @rule(pick=st.integers(0, 100))
     def fail(self, pick: int) -> None:
@@ -148,13 +148,21 @@ class Random(RuleBasedStateMachine):
 
     @invariant()
     def no_law_is_broken(self) -> None:
-        self.world.laws.check()
+        self._unless_begun_anew(self.world.laws.check)
+
+    def _unless_begun_anew(self, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except Broken:
+            if self.world.laws.begun_anew:
+                reject()
+            raise
 
     def teardown(self) -> None:
         try:
             BeatHost(self.world, self._app("fresh")).begin()
             self._work("z")
-            bring_to_an_end(self.world)
+            self._unless_begun_anew(lambda: bring_to_an_end(self.world))
         finally:
             self.world.close()
 
@@ -210,11 +218,11 @@ class RandomRedriveAny(RandomDeaths):
     store = RedriveAny
 
 
-def _run(machine: type[Random]) -> None:
+def _run(machine: type[Random], runs: int = RUNS) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=RUNS,
+            max_examples=runs,
             stateful_step_count=STEPS,
             derandomize=True,
             deadline=None,
@@ -243,5 +251,6 @@ def test_no_law_is_broken_in_long_runs_at_random_where_messages_die_and_letters_
 
 @pytest.mark.parametrize("machine", [RandomLeaseOnly, RandomTicketForAll, RandomRedriveAny])
 def test_a_planted_bug_is_found_at_random_as_well(machine: type[Random]) -> None:
+    # Which runs are made changes with each edit and each version of Hypothesis, and forty miss one in four at times.
     with pytest.raises(Broken):
-        _run(machine)
+        _run(machine, 10 * RUNS)

@@ -59,6 +59,10 @@ class Rules:
     gives_up: bool = False
 
 
+#: In ms: by then nobody is on duty by the time before a step back. Some lives of a lease, since a slow answer hides it.
+_FORGOTTEN = 10_000
+
+
 class World:
     """All there is, in one state. The same steps from the same beginning lead to the same state.
 
@@ -84,7 +88,9 @@ class World:
         self.rules = rules
         self.elapsed = 0
         self.skew = 0
+        #: The latest that somebody on duty may take it for.
         self.latest = START
+        self._stepped_back = -_FORGOTTEN
         self.post = Post()
         self.store = store(self.now, self.post.commit, is_there=self._is_there, length=self.post.length)
         self.hosts: dict[str, Host] = {}
@@ -125,12 +131,20 @@ class World:
         return self.true_time() + self.skew
 
     def pass_time(self, ms: int) -> None:
+        # Who asked for the time before a step back goes on from there, until it asks again.
+        ahead = min(ms, self._ahead())
         self.elapsed += ms
-        self.latest = max(self.latest, self.now())
+        self.latest = max(self.latest + ahead, self.now())
+
+    def _ahead(self) -> int:
+        """How long somebody may still go on from before a step back."""
+        return max(0, self._stepped_back + _FORGOTTEN - self.elapsed)
 
     def step_clock(self, ms: int) -> None:
         """The store's clock is set; no time passes."""
         self.skew += ms
+        if ms < 0:
+            self._stepped_back = self.elapsed
         self.latest = max(self.latest, self.now())
 
     # -- what can happen --------------------------------------------------------------------------------------
@@ -257,7 +271,7 @@ class World:
         ]
         flags = [event.is_set() for host in self.hosts.values() if not host.dead for event in host.events]
         switches = (self.last, self.switches_left) if self.switches_left is not None else None
-        ours = (self.elapsed, self.skew, self.latest, len(self.events), self.faults_left, switches)
+        ours = (self.elapsed, self.skew, self.latest, self._ahead(), len(self.events), self.faults_left, switches)
         text = repr((ours, threads, flags, [host.dead or host.known() for host in self.hosts.values()], self.refused))
         text += repr(
             (contents(self.store, presence=self.rules.by_outbox), self.post.key(), sorted(self.runs), self.laws.key())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramatiq_distcron.demo.proof import Proof, TickKey, due_ticks, prove
+from dramatiq_distcron.demo.proof import Proof, TickKey, due_ticks, end_of_play, prove
 
 ticks = st.tuples(st.sampled_from("abc"), st.integers(0, 9).map(lambda n: n * 1000))
 DUE: set[TickKey] = {("a", 1000), ("a", 2000), ("b", 1000)}
@@ -35,6 +35,16 @@ def test_a_fire_time_at_the_very_end_is_due() -> None:
 def test_nothing_is_due_of_a_schedule_that_never_fired() -> None:
     assert due_ticks({}, 5000) == set()
     assert due_ticks({"a": 6000}, 5000) == set()
+
+
+def test_what_a_beat_fires_after_it_was_told_to_end_is_due_as_well() -> None:
+    assert end_of_play(2500, [("a", 2000), ("b", 2000), ("b", 3000), ("a", 3000)]) == 3000
+
+
+def test_what_only_one_schedule_still_fired_makes_the_others_miss_nothing() -> None:
+    assert end_of_play(2500, [("a", 3000), ("a", 4000), ("b", 3000), ("b", 2000)]) == 3000
+    assert end_of_play(2500, [("a", 3000), ("b", 2000)]) == 2500
+    assert end_of_play(2500, []) == 2500
 
 
 def test_if_each_tick_is_enqueued_and_processed_once_all_is_well() -> None:

@@ -88,7 +88,7 @@ def test_another_code_base_under_the_same_app_name_is_refused_with_both_names_an
 
 def test_a_beat_that_is_not_to_end_is_refused_as_well(shop: App, start: Start) -> None:
     process = start("beat", shop.on_redis(NIGHTLY, name=f"{shop.name}_other"))
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 5
     assert "take over with --adopt" in err
     assert "Traceback" not in err
@@ -148,7 +148,7 @@ def test_a_standby_of_the_same_code_has_nothing_to_warn_of(shop: App, start: Sta
     second = start("beat", shop.name)
     line_of(second, "Standing by: ")
     second.terminate()
-    assert "WARNING" not in second.communicate(timeout=30)[1]
+    assert "WARNING" not in second.communicate(timeout=60)[1]
 
 
 def test_a_leader_that_stops_gives_the_lease_back_and_says_so(shop: App, start: Start) -> None:
@@ -157,9 +157,9 @@ def test_a_leader_that_stops_gives_the_lease_back_and_says_so(shop: App, start: 
     second = start("beat", shop.name)
     line_of(second, "Standing by: ")
     second.terminate()
-    assert "Stopped; another beat may lead." in second.communicate(timeout=30)[1]
+    assert "Stopped; another beat may lead." in second.communicate(timeout=60)[1]
     first.terminate()
-    assert "Stopped; the lease is given back." in first.communicate(timeout=30)[1]
+    assert "Stopped; the lease is given back." in first.communicate(timeout=60)[1]
     status = shop.state("status", "--json").json
     assert (status["leader"], status["instances"]) == (None, [])
 

@@ -28,7 +28,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """The exit code, and what it said to stderr."""
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     return process.returncode, err
 
 
@@ -82,7 +82,7 @@ def test_a_directory_keeps_the_data_for_the_next_server(app: App, start: Start, 
         assert client.get("key") == expected
         client.set("key", "kept")
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     assert (app.folder / "data").stat().st_mode & 0o777 == 0o700
 
 
@@ -133,7 +133,7 @@ def test_dev_starts_nothing_for_an_app_that_looks_elsewhere(app: App, start: Sta
 
 
 def test_dev_says_where_the_app_looks_and_how_to_let_it_find_the_server(app: App, start: Start) -> None:
-    out, _ = start("dev", app.on_redis(TWO)).communicate(timeout=30)
+    out, _ = start("dev", app.on_redis(TWO)).communicate(timeout=60)
     server = out.partition("Server: ")[2].partition(",")[0]
     assert f"The app's broker is at {app.url}, and dev runs its own server at {server}: nothing was started" in out
     assert 'RedisBroker(url=os.environ["DISTCRON_REDIS_URL"])' in out
@@ -142,7 +142,7 @@ def test_dev_says_where_the_app_looks_and_how_to_let_it_find_the_server(app: App
 
 def test_dev_starts_no_worker_for_an_app_that_cannot_be_loaded(app: App, start: Start) -> None:
     process = start("dev", app.module("1 / 0"))
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "ZeroDivisionError" in out
     assert "worker |" not in out

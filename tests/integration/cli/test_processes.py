@@ -17,7 +17,7 @@ def test_a_beat_ends_well_when_it_is_told_to(app: App, start: Start, number: sig
     process = start("beat", app.stub(NIGHTLY))
     line_of(process, "Leading since")
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in err
 
@@ -33,7 +33,7 @@ def test_a_beat_under_nohup_outlives_its_terminal(app: App, start: Start) -> Non
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1)
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -43,7 +43,7 @@ def test_a_beat_keeps_its_pid_file_as_long_as_it_runs(app: App, start: Start) ->
     line_of(process, "Leading since")
     assert file.read_text().strip() == str(process.pid)
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert not file.exists()
 
 
@@ -78,7 +78,7 @@ def test_the_pid_file_of_a_beat_that_was_killed_is_taken_over(app: App, start: S
 
 
 def test_the_log_goes_to_stderr_and_the_schedules_to_stdout(app: App, start: Start) -> None:
-    out, err = start("beat", app.stub(NIGHTLY), "--once").communicate(timeout=20)
+    out, err = start("beat", app.stub(NIGHTLY), "--once").communicate(timeout=60)
     assert out.startswith("SCHEDULE")
     assert "nightly" not in err.partition("Schedules added")[0]
     assert re.search(r"\[PID \d+\] \[MainThread\] \[dramatiq_distcron\.\S+\] \[INFO\] ", err)
@@ -87,7 +87,7 @@ def test_the_log_goes_to_stderr_and_the_schedules_to_stdout(app: App, start: Sta
 def test_the_log_may_be_json_lines_in_a_file(app: App, start: Start) -> None:
     file = app.folder / "beat.log"
     process = start("beat", app.stub(NIGHTLY), "--once", "--log-file", str(file), "--log-format", "json")
-    assert process.communicate(timeout=20)[1] == ""
+    assert process.communicate(timeout=60)[1] == ""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert lines
     assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
@@ -95,21 +95,21 @@ def test_the_log_may_be_json_lines_in_a_file(app: App, start: Start) -> None:
 
 def test_a_log_file_that_cannot_be_written_is_refused_in_one_line(app: App, start: Start) -> None:
     process = start("beat", app.stub(NIGHTLY), "--once", "--log-file", str(app.folder / "missing" / "beat.log"))
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "Traceback" not in err
     assert "beat.log" in err
 
 
 def test_with_logging_left_to_the_app_nothing_is_set_up(app: App, start: Start) -> None:
-    _, err = start("beat", app.on_redis(NIGHTLY), "--once", "--skip-logging").communicate(timeout=20)
+    _, err = start("beat", app.on_redis(NIGHTLY), "--once", "--skip-logging").communicate(timeout=60)
     assert err == ""
 
 
 def test_verbose_shows_more(app: App, start: Start) -> None:
     head = "import logging\nlogging.getLogger('app').debug('from the app')\n"
     quiet, loud = (
-        start("beat", app.stub(NIGHTLY, head=head), "--once", *more).communicate(timeout=20)[1] for more in ([], ["-v"])
+        start("beat", app.stub(NIGHTLY, head=head), "--once", *more).communicate(timeout=60)[1] for more in ([], ["-v"])
     )
     assert "from the app" not in quiet
     assert "from the app" in loud
@@ -121,7 +121,7 @@ def test_without_redis_a_beat_names_it_at_once_and_waits(app: App, start: Start,
     assert f"redis://:***@127.0.0.1:{closed_port}/0" in line
     assert process.poll() is None
     process.terminate()
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert SECRET not in line + out + err
 
@@ -131,5 +131,5 @@ def test_a_reader_that_has_seen_enough_is_no_error(shop: App, start: Start) -> N
     assert process.stdout is not None
     process.stdout.close()
     process.stdout = None
-    assert process.communicate(timeout=20)[1] == ""
+    assert process.communicate(timeout=60)[1] == ""
     assert process.returncode == 0
