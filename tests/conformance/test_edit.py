@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from dramatiq_distcron.store.base import Edit, Guard, Instance, Record, Stored
-from tests.support import Rig
+from tests.support import Rig, wait_until
 
 
 def test_an_edit_of_something_that_changed_meanwhile_is_refused(rig: Rig) -> None:
@@ -30,6 +30,40 @@ def test_adding_what_is_there_is_refused(rig: Rig) -> None:
     rig.lead()
     rig.put("job", 1000)
     assert rig.store.edit(rig.guard, [Edit("job", None, {"name": "job"}, 2000)]) == ["stale"]
+
+
+def test_an_addition_that_counts_from_before_a_removal_is_refused(rig: Rig) -> None:
+    """The schedule may have been there in between, and what it fired would come again."""
+    rig.lead()
+    addition = Edit("job", None, {"name": "job"}, 2000)
+    early = Guard("", 0, rig.store.now())
+    rig.put("job", 1000)
+    assert rig.store.edit(rig.guard, [Edit("job", rig.store.get(["job"])["job"], None)]) == ["ok"]
+    removed = rig.store.now()
+    assert rig.store.edit(early, [addition]) == ["stale"]
+    assert rig.store.edit(Guard("leader", 1, early.now), [addition]) is None
+    assert rig.store.get(["job"]) == {}
+    wait_until(lambda: rig.store.now() > removed, "the next millisecond")
+    assert rig.store.edit(Guard("", 0, rig.store.now()), [addition]) == ["ok"]
+
+
+def test_a_leader_may_remove_one_and_add_another_at_one_instant(rig: Rig) -> None:
+    """Nobody but the leader fires, so it knows what was fired in between."""
+    rig.lead()
+    rig.put("old", 1000)
+    edits = [Edit("old", rig.store.get(["old"])["old"], None), Edit("new", None, {"name": "new"}, 1000)]
+    assert rig.store.edit(rig.guard, edits) == ["ok", "ok"]
+
+
+def test_a_removal_that_is_still_to_come_keeps_nobody_from_adding(rig: Rig) -> None:
+    """The store's clock stepped back after it."""
+    rig.lead()
+    later = rig.store.now() + 3_600_000
+    if hasattr(rig.store, "keys"):
+        rig.broker.client.set(rig.store.keys.removed, later)
+    else:
+        rig.store._state.removed = later
+    assert rig.store.edit(Guard("", 0, rig.store.now()), [Edit("job", None, {"name": "job"}, 1000)]) == ["ok"]
 
 
 def test_a_leader_that_lost_the_lease_edits_nothing(rig: Rig) -> None:

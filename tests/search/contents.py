@@ -20,7 +20,7 @@ def contents(store: MemoryStore, *, presence: bool) -> Any:
     state = store._state
     ticks = sorted((tick["schedule"], index, _only(_OF_A_RECORD, tick)) for index, tick in enumerate(store._ticks))
     return (
-        (state.lease, max(state.lease_until, store.now()), state.revision, state.due),
+        (state.lease, max(state.lease_until, store.now()), state.revision, state.removed, state.due),
         [(name, hash(spec)) for name, spec in state.schedules.items()],
         sorted((name, _only(_OF_A_RECORD, last)) for name, last in state.last.items()),
         sorted(state.outstanding.items()),

@@ -59,9 +59,6 @@ class Laws:
         self.committed: list[Message[Any]] = []
         self._retried: list[tuple[str, int]] = []
         self._silent: set[str] = set()
-        #: A schedule was put by somebody who had asked for the time before it was removed, and begins anew from then:
-        #: what it had fired comes again. That is told of.
-        self.begun_anew = False
         self._new = 0
         self._broken: str = ""
         self._changed = False
@@ -88,8 +85,6 @@ class Laws:
             if spec is not None and spec.times == epochs[-1].spec.times:
                 return
             epochs[-1] = Epoch(epochs[-1].spec, epochs[-1].since, now)
-        elif epochs and now < (epochs[-1].until or 0):
-            self.begun_anew = True
         if spec is not None:
             epochs.append(Epoch(spec, now))
 

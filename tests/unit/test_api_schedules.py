@@ -59,6 +59,25 @@ def test_a_schedule_that_was_put_fires_without_a_restart(world: World, schedules
     assert world.fired() == [("report:7", 10)]
 
 
+def test_a_put_that_stalled_while_others_put_fired_and_removed_the_same_repeats_nothing(
+    world: World, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = world.distcron.open_backend().store
+    instants = [store.now()]
+    schedules.put(every(10, name="x", catch_up="all"), "job")
+    for second in (10, 20, 30):
+        world.at(second)
+    schedules.remove("x")
+    world.at(31)
+    fired = world.fired()
+    # It had looked, and asked for the time, before all that.
+    present = store.now
+    monkeypatch.setattr(store, "now", lambda: instants.pop() if instants else present())
+    schedules.put(every(10, name="x", catch_up="all"), "job")
+    world.at(40)
+    assert world.fired() == [*fired, ("x", 40)]
+
+
 def test_two_edits_while_the_clock_is_behind_repeat_nothing_also_if_it_was_over_in_between(
     world: World, schedules: Schedules
 ) -> None:

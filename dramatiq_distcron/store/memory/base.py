@@ -25,6 +25,8 @@ class State:
     term: int = 0
     since: int = 0
     revision: int = 0
+    #: When a schedule was removed last.
+    removed: int = -1
     schedules: dict[str, str] = field(default_factory=dict)
     revisions: dict[str, int] = field(default_factory=dict)
     due: dict[str, int] = field(default_factory=dict)

@@ -29,6 +29,9 @@ class ScheduleVerbs(Verbs):
         state, before = self._state, edit.before
         if state.schedules.get(edit.name) != (before.spec if before else None):
             return "stale"
+        if before is None and guard.holder == "" and guard.now <= state.removed <= self._now():
+            # It may have been there in between, and what it fired would come again.
+            return "stale"
         if before is not None and state.due.get(edit.name) != before.score:
             return "stale"
         if edit.record is not None:
@@ -51,6 +54,7 @@ class ScheduleVerbs(Verbs):
         self._state.enqueued.pop(name, None)
         self._state.revisions.pop(name, None)
         self._state.schedules.pop(name, None)
+        self._state.removed = self._now()
 
     def get(self, names: Iterable[str]) -> dict[str, Stored]:
         with self._woken:

@@ -1,12 +1,12 @@
 -- Adds, changes or removes schedules: the spec, its cursor and the record of what was due under the old spec are
 -- written together, and only if nothing changed since they were read.
--- KEYS: lease, schedules, schedules.revisions, due, last, ticks, wake, outstanding, revision, last.enqueued
+-- KEYS: lease, schedules, schedules.revisions, due, last, ticks, wake, outstanding, revision, last.enqueued, removed
 -- ARGV: holder ('' asks for no lease), term, now, history cap, number of edits, edits
 -- edit: name, spec it was made on ('' for none), score it was made on ('' for none), new spec without its opening
 --       brace ('' removes), new score, outcome ('' for no record), first fire time, last fire time, count, reason
 -- Returns {'lost'} or {'done', answer, ...}; an answer is 'ok', 'stale' or 'failed ...'.
 local LEASE, SCHEDULES, REVISIONS, DUE, LAST = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local TICKS, WAKE, OUTSTANDING, REVISION, ENQUEUED = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local TICKS, WAKE, OUTSTANDING, REVISION, ENQUEUED, REMOVED = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local HOLDER, TERM, NOW, CAP = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 if HOLDER ~= '' and redis.call('get', LEASE) ~= HOLDER then
@@ -36,7 +36,18 @@ local function cursor(name)
   return time and (time == NEVER or time >= FIRST and time <= FINAL) and score or ''
 end
 
+-- Whether somebody removed a schedule after this one was looked for: it may have been there in between, and what it
+-- fired would come again from an addition that counts from before. Nothing but its leader fires, so that cannot
+-- happen to a leader; and a removal that is still to come is one of before a step back of the clock.
+local function is_outdated()
+  local last = HOLDER == '' and tonumber(redis.call('get', REMOVED) or nil)
+  return last and tonumber(NOW) <= last and last <= tonumber(now_ms())
+end
+
 local function is_stale(e)
+  if e.spec == '' and is_outdated() then
+    return true
+  end
   -- A cursor without a schedule is a leftover that a new one may take over.
   return (redis.call('hget', SCHEDULES, e.name) or '') ~= e.spec
     or (e.spec ~= '' and cursor(e.name) ~= e.score)
@@ -82,6 +93,7 @@ local function commit(e)
     drop_field(ENQUEUED, e.name)
     drop_field(REVISIONS, e.name)
     drop_field(SCHEDULES, e.name)
+    redis.call('set', REMOVED, now_ms())
   else
     put_score(DUE, e.name, e.new_score)
     local revision = next_revision()

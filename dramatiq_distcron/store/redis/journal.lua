@@ -97,3 +97,8 @@ function spy.call(command, key, ...)
   end
   return reply
 end
+
+local function now_ms()
+  local time = redis.call('time')
+  return string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+end

@@ -23,6 +23,7 @@ class Keys:
         self.schedules = self.prefix + "schedules"
         self.revisions = self.prefix + "schedules.revisions"
         self.revision = self.prefix + "revision"
+        self.removed = self.prefix + "removed"
         self.due = self.prefix + "due"
         self.last = self.prefix + "last"
         self.enqueued = self.prefix + "last.enqueued"
@@ -50,7 +51,7 @@ class Keys:
 
     def types(self) -> dict[str, str]:
         """What each key holds."""
-        strings = (self.owner, self.lease, self.term, self.since, self.revision)
+        strings = (self.owner, self.lease, self.term, self.since, self.revision, self.removed)
         hashes = (
             self.schedules,
             self.revisions,

@@ -39,11 +39,6 @@ local function is_there(run, waiting)
   return type(reply) == 'table' or reply == 1
 end
 
-local function now_ms()
-  local time = redis.call('time')
-  return string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-end
-
 local function wake_up(wake, why)
   pcall(redis.call, 'xadd', wake, 'MAXLEN', 1, '*', 'why', why)
 end

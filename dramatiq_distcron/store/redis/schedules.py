@@ -36,6 +36,7 @@ class ScheduleVerbs(Verbs):
                     k.outstanding,
                     k.revision,
                     k.enqueued,
+                    k.removed,
                 ],
                 args=args,
             )
