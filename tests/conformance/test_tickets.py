@@ -168,6 +168,21 @@ def test_a_retry_that_is_told_twice_does_not_disturb_the_retry_that_runs(fired: 
     assert end(fired, "c2") == "settled"
 
 
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_an_earlier_attempt_is_a_copy_too_while_its_retry_runs_and_when_whoever_ran_it_is_dead(
+    fired: Rig, is_alive: bool
+) -> None:
+    """It was put off while the first attempt ran, and would have been run again: found by the search at random."""
+    claim(fired, "w1", "c1")
+    assert claim(fired, "w2", "c2") == "w1"
+    retry(fired, "c1")
+    assert claim(fired, "w3", "c3", attempt=1) == "retrying"
+    if not is_alive:
+        fired.store.forget("w3")
+    assert claim(fired, "w2", "c4", attempt=0) == "copy"
+    assert claim(fired, "w2", "c5", attempt=1) == ("w3" if is_alive else "running")
+
+
 def test_an_earlier_attempt_is_a_copy_as_soon_as_a_retry_is_on_its_way(fired: Rig) -> None:
     claim(fired, "w1", "c1")
     retry(fired, "c1")

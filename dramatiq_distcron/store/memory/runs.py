@@ -34,7 +34,7 @@ class RunVerbs(RetryVerbs, LetterVerbs):
         """A worker asks whether it may run a tick's message, where the broker may deliver copies."""
         with self._woken:
             run = self._state.runs.get(message_id)
-            if run is None or (run["state"] == "retrying" and attempt < int(run.get("attempt", 0))):
+            if run is None or attempt < int(run.get("attempt") or 0):
                 return Refused()
             if run["state"] == "running" and run.get("claim", "") not in doubtful:
                 seen, _ = self._state.instances.get(run["worker"], (None, None))

@@ -14,8 +14,8 @@ local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local run = cjson.decode(text)
 local before = run.state
 
--- A copy of an earlier attempt, whose retry is on its way.
-if before == 'retrying' and tonumber(ARGV[3]) < tonumber(run.attempt or 0) then
+-- A copy of an earlier attempt, whose retry is on its way, or begun: if its worker is dead, the broker brings that again.
+if tonumber(ARGV[3]) < (tonumber(run.attempt) or 0) then
   return {'copy'}
 end
 local is_given_up = false
