@@ -85,7 +85,8 @@ def name_of(keys: Keys, key: str) -> str:
 
 TYPES = {name_of(Keys("n", "a"), key): kind for key, kind in Keys("n", "a").types().items()}
 #: Written by whoever needs them, and not by a beat at work: at its start, by an edit, by an outbox, by a loss.
-NOT_BY_THE_BEAT = {"owner", "term", "term.since", "revision", "schedules.revisions", "outbox", "notices", "wake"}
+NOT_BY_THE_BEAT = {"owner", "term", "term.since", "revision", "schedules.revisions"}
+NOT_BY_THE_BEAT |= {"removed", "outbox", "notices", "wake"}
 NOT_BY_THE_BEAT |= {"dead", "dead.msgs", "dead.groups"}
 OF_RETRIES = {"retries", "retries.msgs", "budgets"}
 #: What is logged, if anything is.
