@@ -17,7 +17,7 @@ nitpick_ignore_regex = [
     ("py:class", r"(collections\.abc|datetime|dramatiq\.(brokers|message)|tuple)\b.*"),
     ("py:class", r"Actor|Broker|Message|P|R"),
     # Of dead letters.
-    ("py:class", r"EllipsisType|Redact|dict\[str|dramatiq_distcron\.api\.dead_letters\.[A-Z]"),
+    ("py:class", r"EllipsisType|Redact|LetterKeeper|dict\[str|dramatiq_distcron\.api\.dead_letters\.[A-Z]"),
     ("py:class", r"Jitter|_When|Callable\[.*|timedelta|random\.Random"),
     (
         "py:class",

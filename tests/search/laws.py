@@ -74,6 +74,8 @@ class Laws:
             for edit, answer in zip(edits, request.reply, strict=True):
                 if answer == "ok":
                     self._edited(edit, guard.now)
+        if request.label == "claim_run":
+            self._note_silent()
         self._changed = True
         self._take_commits()
         self.deaths.arrived(request)
@@ -127,14 +129,17 @@ class Laws:
     def run_begins(self, run: Run) -> None:
         """An actor begins with an attempt at a tick. A worker that was killed in it does not count."""
         self._begun[run] += 1
-        now, instances = self.world.store.now(), self.world.store._state.instances
-        # Who told nothing of itself for a minute is taken for dead, and runs beside the next: that is told of.
-        self._silent |= {holder for holder, (seen, _) in instances.items() if now - seen > REMEMBERED}
-        self._silent |= {one.worker for one in self._begun if one.worker not in instances}
+        self._note_silent()
         living = [host for host in self.world.hosts.values() if not host.dead and host.name not in self._silent]
         times = sum(self._begun[run._replace(worker=host.name)] for host in living)
         if self.world.rules.once and times > self._messages_of(run):
             self._broken = f"attempt {run.attempt} at {run.schedule} of {run.fire_time} was run twice"
+
+    def _note_silent(self) -> None:
+        """Who told nothing of itself for a minute is taken for dead, and runs beside the next: that is told of."""
+        now, instances = self.world.store.now(), self.world.store._state.instances
+        self._silent |= {holder for holder, (seen, _) in instances.items() if now - seen > REMEMBERED}
+        self._silent |= {one.worker for one in self._begun if one.worker not in instances}
 
     def _messages_of(self, run: Run) -> int:
         """How many messages its time has: one, also of a letter from elsewhere, and more if it was triggered."""

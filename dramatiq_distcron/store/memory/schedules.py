@@ -29,7 +29,7 @@ class ScheduleVerbs(Verbs):
         state, before = self._state, edit.before
         if state.schedules.get(edit.name) != (before.spec if before else None):
             return "stale"
-        if before is None and guard.holder == "" and guard.now <= state.removed <= self._now():
+        if before is None and guard.holder == "" and guard.now < state.removed <= self._now():
             # It may have been there in between, and what it fired would come again.
             return "stale"
         if before is not None and state.due.get(edit.name) != before.score:

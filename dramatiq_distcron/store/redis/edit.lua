@@ -41,7 +41,7 @@ end
 -- happen to a leader; and a removal that is still to come is one of before a step back of the clock.
 local function is_outdated()
   local last = HOLDER == '' and tonumber(redis.call('get', REMOVED) or nil)
-  return last and tonumber(NOW) <= last and last <= tonumber(now_ms())
+  return last and tonumber(NOW) < last and last <= tonumber(now_ms())
 end
 
 local function is_stale(e)
