@@ -36,8 +36,8 @@ class Marks:
     what becomes of it if it fails is not decided yet. ``planned`` is its retry, ``reason`` why there is none, and
     ``announce`` the message that tells of its end. ``counted``: its deliveries are. ``ending`` and the messages
     ``captured`` for it are kept for when it must be recorded again, which is ``doubtful`` after an answer that did not
-    come; ``settled`` says that it is, and ``kept`` that there is a letter of it. ``handed_over`` is the message before
-    its actor saw it, if that may have changed it.
+    come; ``settled`` says that it is, and ``kept`` that its end is, so that the broker is to keep no copy.
+    ``handed_over`` is the message before its actor saw it, if that may have changed it.
     """
 
     end: tuple[str, str] | None = None

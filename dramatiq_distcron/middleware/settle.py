@@ -212,9 +212,10 @@ class Settle(Middleware):
         elif answer != "lost":
             marks_of(message).kept = ending.letter is not None
             self._tell(message, ending)
-        elif marks_of(message).doubtful:
-            # It was recorded by the command whose answer did not come, or the run is another worker's.
-            marks_of(message).kept = ending.letter is not None
+        else:
+            # It was recorded by the command whose answer did not come, or the run is another worker's, who has a copy
+            # of the message: this one is not to be nacked either, or a death would be kept twice.
+            marks_of(message).kept = ending.letter is not None or not marks_of(message).doubtful
 
     def _asked(self, broker: Broker, message: MessageProxy, ending: Ending) -> str:
         """The store's answer. Raises ``SettlePostponed`` if it will be another one soon."""

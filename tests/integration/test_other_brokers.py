@@ -8,8 +8,10 @@ from typing import Any
 import dramatiq
 import pytest
 import redis
-from dramatiq import Worker
+from dramatiq import Broker, Worker
+from dramatiq.broker import MessageProxy
 from dramatiq.brokers.redis import RedisBroker
+from dramatiq.middleware import Middleware
 
 from dramatiq_distcron import ConflictError, DistCron, current_tick, every, install
 from dramatiq_distcron.backends import broker_at
@@ -240,6 +242,32 @@ def test_a_letter_that_redis_refuses_leaves_the_message_to_the_brokers_own_dead(
     message = dying(site, []).send("x")
     site.work()
     wait_until(lambda: [one.message_id for one in site.broker.wire.dead] == [message.message_id], "the broker's dead")
+
+
+def test_a_death_whose_run_another_worker_took_over_leaves_no_copy_with_the_brokers_own_dead(site: Site) -> None:
+    """It was silent for a minute, and taken for dead: the other one has a copy, and says how the run ends."""
+    store: Any = site.distcron.open_backend().store
+    messages: list[str] = []
+    ended: list[Any] = []
+
+    class Ends(Middleware):
+        def after_nack(self, broker: Broker, message: MessageProxy) -> None:
+            ended.append(message)
+
+    site.broker.add_middleware(Ends())
+
+    def dies() -> None:
+        messages.append(site.distcron.schedules.history()[0].message_id or "")
+        store.forget(site.distcron.presence.holder)
+        assert store.claim_run(messages[-1], "another", 0, "another's").before == "running"
+        raise KeyError
+
+    dramatiq.actor(dies, broker=site.broker, actor_name="dies", max_retries=0, periodic=every(60, run_at_start=True))
+    assert Beat(site.distcron).run_once()
+    site.work()
+    wait_until(lambda: ended, "the end of the delivery")
+    assert (site.broker.wire.dead, site.distcron.dead_letters.list()) == ([], [])
+    assert site.run_of(messages[0]) == "running"
 
 
 def test_whoever_is_to_be_told_of_the_end_is_told_once_though_redis_refuses_the_letter(site: Site) -> None:
